@@ -4,14 +4,13 @@ author: Callboard
 version: 0.1.0
 license: MIT
 description: For use with the pipe: restores answers after a restart of Open WebUI, and deletes chats on the server too.
-required_open_webui_version: 0.10.0
+required_open_webui_version: 0.11.4
 """
 
 # A function of type Event, which Open WebUI calls for each of its own events. It reads and changes Open WebUI's chats.
 # The pipe renders the answers; its id is the id of this function without `SUFFIX`.
 
 import asyncio
-import inspect
 import json
 import logging
 import time
@@ -311,9 +310,7 @@ async def stream_into_chat(
             await cleanup_task(redis, metadata["task_id"], message.chat_id)
             await emit(has_ended)
 
-    # In 0.10, `create_task` chooses the task's id itself.
-    named = {"task_id": metadata["task_id"]} if "task_id" in inspect.signature(create_task).parameters else {}
-    metadata["task_id"], task = await create_task(redis, work(), id=message.chat_id, **named)
+    _, task = await create_task(redis, work(), id=message.chat_id, task_id=metadata["task_id"])
     await task
     # A page that has just connected requests the chat's tasks. If that list was made before the answer's end, the page
     # would show the stop button for ever, so repeat the event.

@@ -4,7 +4,7 @@ author: Callboard
 version: 0.1.0
 license: MIT
 description: Every tool call of an agent: live, in place, and remembered. Needs a Callboard server (callboard serve).
-required_open_webui_version: 0.8.0
+required_open_webui_version: 0.11.4
 """
 
 # Admins paste this file into Open WebUI, so it is one file and imports only packages that Open WebUI ships.
@@ -15,7 +15,7 @@ required_open_webui_version: 0.8.0
 #   Page              the parameters of an answer, and the abilities of its page
 #   Server events     reads events from the server's byte stream
 #   Answer            turns events into the text of an answer and the status lines above it
-#   Emission          sends changes of an answer in the form that each version of Open WebUI understands
+#   Emission          sends changes of an answer in the form that the valve RENDERING names
 #   Server client     HTTP
 #   Open WebUI        its users, its file store, its tools and its dialogs
 #   Run               streams one answer, from its first event to its last
@@ -24,7 +24,6 @@ required_open_webui_version: 0.8.0
 import asyncio
 import base64
 import html
-import inspect
 import io
 import itertools
 import json
@@ -58,6 +57,8 @@ log = logging.getLogger("callboard.pipe")
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+OLDEST = (0, 11, 4)  # Of Open WebUI; before it, an item that is added again does not replace the first one.
 
 
 # --- Limits ---------------------------------------------------------------------------------------------------------
@@ -172,6 +173,7 @@ ARGUMENT = "argument "  # Begins the names of arguments in a form, which also ha
 OPEN_URL = "Open this address, then confirm:"
 STOPPED_BY_USER = "Stopped by the user"
 PIPE_FAILED = "The pipe failed; the reason is in Open WebUI's log."
+TOO_OLD = "Callboard needs Open WebUI 0.11.4 or later; this is {version}."
 CANNOT_REACH = (
     "Cannot reach the Callboard server at {url}. Is it running (callboard serve)? "
     "The address is the valve CALLBOARD_URL."
@@ -287,19 +289,6 @@ class Page:
     def is_saved(self) -> bool:
         """Whether the chat is among Open WebUI's chats."""
         return bool(self.chat_id) and not self.is_temporary and not self.is_channel
-
-    @property
-    def has_chips(self) -> bool:
-        """Whether files are shown as chips.
-
-        Before 0.9.3, answers showed images only. Members of a channel cannot open a file of one user.
-        """
-        return not self.is_channel and is_release(0, 9, 3)
-
-    @property
-    def has_panel(self) -> bool:
-        """Whether the chat has a task panel, which 0.9.0 added."""
-        return self.is_saved and is_release(0, 9)
 
     @property
     def has_forms(self) -> bool:
@@ -430,12 +419,12 @@ def escape(text: str) -> str:
 
 
 def break_markup(text: str) -> str:
-    """Break tags, images and links: versions before 0.11 draw the labels of running calls as Markdown."""
-    return CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] (")
+    """Break tags and lines, which would break the block of a call."""
+    return CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›")
 
 
 def escape_label(text: str) -> str:
-    """Return the text of a label for an attribute; 0.11 and later draw an escaped character as its code."""
+    """Return the text of a label for an attribute; Open WebUI draws an escaped character as its code."""
     return break_markup(text).replace('"', "”").replace("{{", "{ {")
 
 
@@ -613,7 +602,7 @@ class Call(Piece):
         if self.files:
             attributes["files"] = escape(json.dumps(self.files))
         attributes["round"] = self.round
-        attributes["math"] = " $$ [("  # Ends the search for formulas of 0.9, and for definitions of links.
+        attributes["links"] = "[("  # Ends the search for definitions of links.
         tag = " ".join(f'{name}="{value}"' for name, value in attributes.items())
         return f"<details {tag}>\n<summary>Tool Executed</summary>\n</details>"
 
@@ -1352,17 +1341,11 @@ class Transcript:
     def _save_embeds(self) -> None:
         """Save the pages with the chat: once, because it rewrites the whole chat in Open WebUI's database."""
         if self._has_new_embeds:
-            # Without `replace`, which 0.9 added, Open WebUI adds the saved pages to these.
+            # Without `replace`, Open WebUI adds the saved pages to these.
             self.events.append({"type": "embeds", "data": {"embeds": self._embeds, "replace": True}})
 
 
 # --- Emission: the changes of an answer, as dicts for Open WebUI. Pure. ---------------------------------------------
-#
-#   Open WebUI        RENDERING details    RENDERING native
-#   0.11.4 and later  StreamEmitter        NativeEmitter
-#   0.11.1 to 0.11.3  StreamEmitter        as details
-#   0.8.0 to 0.11.0   WholeEmitter         as details
-#   no saved chat     ChunkEmitter         as details
 
 
 class Emitter:
@@ -1498,10 +1481,10 @@ class ChunkEmitter(Emitter):
 
 
 class StreamEmitter(Emitter):
-    """For Open WebUI 0.11.1 and later: events as in OpenAI's Responses API, whose message items change in place.
+    """For the rendering `details`: events as in OpenAI's Responses API, whose message items change in place.
 
-    Only a changed item is sent again, not the whole answer. An item is added empty because 0.9.6 draws text in `added`
-    late. Each event has an `output_index`, without which 0.11.1 and later insert the item before the last one.
+    Only a changed item is sent again, not the whole answer. As in that API, an item is added empty. Each event has an
+    `output_index`, without which pages insert the item before the last one.
     """
 
     def __init__(self, model: str = "") -> None:
@@ -1516,7 +1499,7 @@ class StreamEmitter(Emitter):
             self._final_pieces = 0
             changes += self._empty_lost_items(transcript)
         is_final = True
-        for part in self._split(transcript.pieces[self._final_pieces :]):
+        for part in split_segments(transcript.pieces[self._final_pieces :]):
             for item in self._items(part):
                 changes += self._changes(item)
             is_final = is_final and transcript.is_final(part)
@@ -1545,20 +1528,13 @@ class StreamEmitter(Emitter):
     def _pause_seconds(self, content: list[Json]) -> float:
         """Return about how long the changes take to be sent and drawn; changes other than added text wait longer."""
         seconds = max(
-            self._count_chars(content) / SENT_CHARS_PER_SECOND,
+            sum(len(str(change)) for change in content) / SENT_CHARS_PER_SECOND,
             len(content) * len(self._places) / DRAWN_ITEMS_PER_SECOND,
         )
         for change in content:
             if "delta" not in change and change.get("item", {}).get("type") != "message":
                 return max(seconds, UPDATE_INTERVAL_SECONDS)
         return seconds
-
-    def _count_chars(self, changes: list[Json]) -> int:
-        return sum(len(str(change)) for change in changes)
-
-    def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """Return the pieces in groups that are sent together."""
-        return split_segments(pieces)
 
     def _items(self, part: list[Piece]) -> Iterator[Json]:
         """Yield the items for these pieces."""
@@ -1590,7 +1566,7 @@ class StreamEmitter(Emitter):
 
     def _empty_lost_items(self, transcript: Transcript) -> Iterator[Json]:
         """Yield events that empty the items removed by a rewind: browsers keep all items but do not draw empty ones."""
-        kept = {item["id"] for part in self._split(transcript.pieces) for item in self._items(part)}
+        kept = {item["id"] for part in split_segments(transcript.pieces) for item in self._items(part)}
         for key in self._places:
             if key not in kept:
                 yield from self._empty(key)
@@ -1599,33 +1575,8 @@ class StreamEmitter(Emitter):
         yield from self._changes(self._message(key, ""))
 
 
-class WholeEmitter(StreamEmitter):
-    """For Open WebUI 0.8.0 to 0.11.0, which send the page the whole answer with each change: one item is enough."""
-
-    def _content(self, transcript: Transcript, *, final: bool) -> Iterator[Json]:
-        for change in super()._content(transcript, final=final):
-            # "Continue Response" starts with the items of the old answer, which these versions count too. Without an
-            # index they change the last item.
-            del change["output_index"]
-            yield change
-
-    def _split(self, pieces: list[Piece]) -> list[list[Piece]]:
-        return [pieces] if pieces else []
-
-    def _items(self, part: list[Piece]) -> Iterator[Json]:
-        yield self._message(f"msg_{self._id}", render(part))
-
-    def _count_chars(self, changes: list[Json]) -> int:
-        chars = 0
-        for item in self._sent.values():
-            text: str = item["content"][0]["text"]
-            # Their Markdown parsers scan the rest of the text at each paragraph.
-            chars += len(text) * (1 + text.count("\n\n") // 50)
-        return len(changes) * chars
-
-
 class NativeEmitter(StreamEmitter):
-    """For Open WebUI 0.11.4 and later: calls and reasoning as its own items, so that exports and later turns have them.
+    """For the rendering `native`: calls and reasoning as Open WebUI's own items, so that exports have them too.
 
     Adding an item again replaces it. A call that has ended is sent with its output. Otherwise Open WebUI would run the
     call at the end of the stream and call the pipe again.
@@ -1708,19 +1659,10 @@ def choose_item_status(call: Call) -> str:
 
 
 def choose_emitter(rendering: str, page: Page) -> Emitter:
-    """Return the emitter for this version of Open WebUI."""
-    # The ids that Open WebUI's stream handler needs: chat and message, and before 0.9 the session.
-    needed = ["chat_id", "message_id"]
-    if not is_release(0, 9):
-        needed.append("session_id")
-    is_kept = all(page.metadata.get(name) for name in needed)
-    if rendering == "native":
-        if is_kept and is_release(0, 11, 4):
-            return NativeEmitter(page.model)
-        log.info("Callboard: drawn as details: RENDERING native needs a saved chat in Open WebUI 0.11.4 or later")
-    if not is_kept:
+    """Return the emitter for the rendering; an answer without a chat and a message can only get chunks."""
+    if not page.metadata.get("chat_id") or not page.metadata.get("message_id"):
         return ChunkEmitter(page.model)
-    return StreamEmitter(page.model) if is_release(0, 11, 1) else WholeEmitter(page.model)
+    return NativeEmitter(page.model) if rendering == "native" else StreamEmitter(page.model)
 
 
 # --- Server client: the only HTTP. ----------------------------------------------------------------------------------
@@ -2098,11 +2040,6 @@ def sign_user(user: Json) -> str:
     return str(jwt.encode(claims, FORWARD_USER_INFO_HEADER_JWT_SECRET, algorithm="HS256"))
 
 
-async def await_if_needed(result: object) -> Any:
-    """Return the result of one of Open WebUI's functions, which are async in some versions only."""
-    return await result if inspect.isawaitable(result) else result
-
-
 @contextmanager
 def log_failure(failure: str) -> Iterator[None]:
     """Log any error of Open WebUI, whose versions differ, and continue. The log says "Open WebUI" and `failure`."""
@@ -2117,7 +2054,7 @@ async def list_groups(user_id: str) -> list[str]:
     with log_failure("did not give a user's groups"):
         from open_webui.models.groups import Groups
 
-        return [str(group.name) for group in await await_if_needed(Groups.get_groups_by_member_id(user_id))]
+        return [str(group.name) for group in await Groups.get_groups_by_member_id(user_id)]
     return []
 
 
@@ -2130,12 +2067,12 @@ async def add_entries(function_id: str, agents: list[Json], access: str) -> None
         from open_webui.models.models import ModelForm, Models
         from open_webui.models.users import Users
 
-        known = {entry.id for entry in await await_if_needed(Models.get_base_models())}
+        known = {entry.id for entry in await Models.get_base_models()}
         missing = [agent for agent in agents if f"{function_id}.{agent['id']}" not in known]
         grants = await list_grants(access) if missing else None
         if grants is None:
             return
-        owner = await await_if_needed(Users.get_super_admin_user())
+        owner = await Users.get_super_admin_user()
         for agent in missing:
             prompts = [{"content": text, "title": [text, ""]} for text in agent["suggestions"]]
             entry = ModelForm(
@@ -2149,7 +2086,7 @@ async def add_entries(function_id: str, agents: list[Json], access: str) -> None
                 params={},
                 access_grants=grants,
             )
-            await await_if_needed(Models.insert_new_model(entry, owner.id))
+            await Models.insert_new_model(entry, owner.id)
 
 
 async def list_grants(access: str) -> list[Json] | None:
@@ -2161,7 +2098,7 @@ async def list_grants(access: str) -> list[Json] | None:
     who = [("user", "*")]
     if access != "everyone":
         kind, _, name = access.partition(":")
-        groups = await await_if_needed(Groups.get_groups(filter={})) if kind == "group" else []
+        groups = await Groups.get_groups(filter={}) if kind == "group" else []
         who = [("group", group.id) for group in groups if group.name == name]
         if not who:
             log.warning(
@@ -2193,11 +2130,11 @@ async def store_file(page: Page, name: str, kind: str, content: bytes) -> str:
 
         file = UploadFile(io.BytesIO(content), filename=name, headers={"content-type": kind})
         user = SimpleNamespace(**page.user)
-        stored = await await_if_needed(upload_file_handler(page.request, file, metadata={}, process=False, user=user))
+        stored = await upload_file_handler(page.request, file, metadata={}, process=False, user=user)
         url = f"/api/v1/files/{stored.id}/content"
         if text := read_preview(kind, content):
             # Open WebUI's dialog would show the text only of files that it has indexed.
-            await await_if_needed(Files.update_file_data_by_id(stored.id, {"content": text}))
+            await Files.update_file_data_by_id(stored.id, {"content": text})
     return url
 
 
@@ -2206,7 +2143,7 @@ async def save_tasks(chat_id: str, tasks: list[Json]) -> None:
     with log_failure("did not keep the tasks of a chat"):
         from open_webui.models.chats import Chats
 
-        await await_if_needed(Chats.update_chat_tasks_by_id(chat_id, tasks))
+        await Chats.update_chat_tasks_by_id(chat_id, tasks)
 
 
 async def read_file(user: Json, file_id: str) -> bytes:
@@ -2218,7 +2155,7 @@ async def read_file(user: Json, file_id: str) -> bytes:
         from open_webui.models.files import Files
         from open_webui.storage.provider import Storage
 
-        file = await await_if_needed(Files.get_file_by_id(file_id))
+        file = await Files.get_file_by_id(file_id)
         if file.user_id == user["id"]:
             return await asyncio.to_thread(Path(Storage.get_file(file.path)).read_bytes)
     return b""
@@ -2237,7 +2174,7 @@ async def read_message(page: Page) -> Json:
     try:
         from open_webui.models.chats import Chats
 
-        return await await_if_needed(Chats.get_message_by_id_and_message_id(page.chat_id, page.message_id)) or {}
+        return await Chats.get_message_by_id_and_message_id(page.chat_id, page.message_id) or {}
     except (ImportError, LookupError, TypeError, AttributeError):
         return {}
 
@@ -2287,9 +2224,6 @@ class OpenWebUITools:
         # `legacy`, or `default` before 0.12: Open WebUI has run the tools and features itself, and the prompt has their
         # results.
         self._is_legacy = params.get("function_calling") not in (None, "native")
-        if not is_release(0, 9):
-            # 0.8 passes only the workspace's tools to functions.
-            tools = (page.metadata.get("tools") or {}) | (tools or {})
         self._tools: dict[str, Json] = {
             name: tool
             for name, tool in (tools or {}).items()
@@ -2312,19 +2246,9 @@ class OpenWebUITools:
             features.append("memory")
         if self._page.metadata.get("skill_ids"):
             features.append("skills")
-        features += self._list_attached()
         tools = [self._describe(name, tool) for name, tool in self._tools.items()][:MAX_TOOLS]
         fields = {"openwebui_tools": tools, "openwebui_features": features}
         return {name: values for name, values in fields.items() if values}
-
-    def _list_attached(self) -> list[str]:
-        """Return the attached knowledge and skills, for versions before 0.10, which name them in no field."""
-        if is_release(0, 10):
-            return []
-        preset = ((self._page.metadata.get("model") or {}).get("info") or {}).get("meta") or {}
-        has_knowledge = bool(preset.get("knowledge") or self._page.metadata.get("folder_knowledge"))
-        has_skills = any("<available_skills>" in str(message.get("content")) for message in self._messages[:1])
-        return [*(["knowledge"] if has_knowledge else []), *(["skills"] if has_skills else [])]
 
     def _describe(self, name: str, tool: Json) -> Json:
         parameters = tool["spec"].get("parameters")
@@ -2362,8 +2286,8 @@ class OpenWebUITools:
                 from open_webui.utils.tools import get_updated_tool_function
 
                 context = {"__messages__": self._messages, "__files__": self._page.metadata.get("files") or []}
-                function = await await_if_needed(get_updated_tool_function(function=function, extra_params=context))
-            return await await_if_needed(function(**arguments))
+                function = await get_updated_tool_function(function=function, extra_params=context)
+            return await function(**arguments)
         if not self._page.ask_user:
             raise RuntimeError("this tool runs in the user's browser, and no page is open")
         call = {
@@ -2379,16 +2303,14 @@ class OpenWebUITools:
         """Return a tool's result as Open WebUI reads it: text for the model, files, pages and sources."""
         from open_webui.utils import middleware
 
-        text, files, embeds = await await_if_needed(
-            middleware.process_tool_result(
-                self._page.request,
-                name,
-                result,
-                tool.get("type", ""),
-                bool(tool.get("direct")),
-                self._page.metadata,
-                SimpleNamespace(**self._page.user),
-            )
+        text, files, embeds = await middleware.process_tool_result(
+            self._page.request,
+            name,
+            result,
+            tool.get("type", ""),
+            bool(tool.get("direct")),
+            self._page.metadata,
+            SimpleNamespace(**self._page.user),
         )
         text = str(text or "")
         if (error := read_tool_error(text)) is not None:
@@ -2659,8 +2581,7 @@ def read_answer(question: Json, answer: object) -> bool | str | Json | None:
         return False if answer is False else None
     if question.get("kind") == "confirmation":
         return answer if isinstance(answer, bool) else None
-    # Dialogs of 0.8 and 0.9 return True for an empty text.
-    return "" if answer is True else answer if isinstance(answer, str) else None
+    return answer if isinstance(answer, str) else None
 
 
 def read_form_answer(question: Json, answer: Json) -> bool | str | Json | None:
@@ -2712,11 +2633,11 @@ async def notify_page(page: Page, text: str) -> bool:
 
         user_id = str(page.user.get("id"))
         for chat_id in (SESSION_POOL.get(page.session_id) or {}).get("chat_ids") or []:
-            chat = await await_if_needed(Chats.get_chat_by_id_and_user_id(chat_id, user_id))
+            chat = await Chats.get_chat_by_id_and_user_id(chat_id, user_id)
             if chat is None or chat_id == page.chat_id:
                 continue
             place = {"user_id": user_id, "chat_id": chat_id, "message_id": chat.chat["history"]["currentId"]}
-            emit = await await_if_needed(get_event_emitter(place, update_db=False))
+            emit = await get_event_emitter(place, update_db=False)
             await emit({"type": "notification", "data": {"type": "info", "content": text}})
             is_shown = True
     return is_shown
@@ -2840,7 +2761,7 @@ class Dialogs:
         is_notified = False
         while True:
             async with self._queue.dialog:
-                # The page of a new chat ignores events until it knows the chat's id (0.9 to 0.11).
+                # The page of a new chat ignores events until it knows the chat's id (before 0.12).
                 await asyncio.sleep(self._ready_at_seconds - time.monotonic())
                 if not is_open():
                     return None
@@ -2875,17 +2796,11 @@ class Dialogs:
             answer = await self._show(make_dialog(asked, self._agent_name, place))
             if answer is False or isinstance(answer, dict):
                 return answer
-            values[name] = "" if answer is True else answer
+            values[name] = answer
         return {"action": "accept", "content": values}
 
     async def _show(self, event: Json) -> object:
         assert self._page.ask_user
-        if not is_release(0, 9):
-            # 0.8 would wait for a page that is gone.
-            from open_webui.socket.main import SESSION_POOL
-
-            if self._page.session_id not in SESSION_POOL:
-                return {"error": "Client session disconnected."}
         return await self._page.ask_user(event)
 
 
@@ -3008,13 +2923,13 @@ class Run:
             from open_webui.models.chats import Chats
             from open_webui.socket.main import get_event_emitter
 
-            emit = await await_if_needed(get_event_emitter(self._page.metadata))
+            emit = await get_event_emitter(self._page.metadata)
             for update in self._last_updates():
                 if "event" in update:
                     await emit(update["event"])
             if change := close_blocks(await read_message(self._page), self.transcript.pieces):
                 place = self._page.chat_id, self._page.message_id
-                await await_if_needed(Chats.upsert_message_to_chat_by_id_and_message_id(*place, change))
+                await Chats.upsert_message_to_chat_by_id_and_message_id(*place, change)
                 await emit({"type": "chat:completion", "data": change})
 
     def _last_updates(self) -> Iterator[Json]:
@@ -3232,6 +3147,8 @@ class Pipe:
     ) -> str | AsyncGenerator[Json, None]:
         """Return one answer: a stream, or a `str` if Open WebUI asks for no stream or runs a background task."""
         try:
+            if not is_release(*OLDEST):
+                return "" if __task__ else NOTICE + TOO_OLD.format(version=VERSION)
             asker = None if __task__ else __event_call__
             page = Page(str(body.get("model", "")), __user__ or {}, __metadata__ or {}, __request__, asker)
             is_streamed = bool(body.get("stream")) and not __task__
@@ -3319,15 +3236,15 @@ class Pipe:
     ) -> Run:
         """Prepare an answer whose events `read` delivers; `begun` is its message so far, as Open WebUI stores it."""
         emitter = choose_emitter(self.valves.RENDERING, page) if is_streamed else ChunkEmitter(page.model)
-        has_chips = emitter.shows_events and page.has_chips
+        # Members of a channel cannot open a file of one user.
+        has_chips = emitter.shows_events and not page.is_channel
         transcript = Transcript(
             self.valves.RESULT_CHARS,
             begun.get("sources"),
             totals=read_totals(begun),
             chips=FileChips(begun.get("files"), is_temporary=page.is_temporary) if has_chips else None,
-            # 0.8 adds the message's pages to those that are sent.
-            embeds=begun.get("embeds") if is_release(0, 9) else None,
-            has_panel=emitter.shows_events and page.has_panel,
+            embeds=begun.get("embeds"),
+            has_panel=emitter.shows_events and page.is_saved,
             has_sources=emitter.shows_events,
             is_late=is_late,
         )

@@ -28,10 +28,10 @@ from typing import Any
 PIPE = Path(__file__).resolve().parent.parent / "pipe" / "callboard_pipe.py"
 EVENTS = PIPE.with_name("callboard_events.py")
 FUNCTION_ID = "callboard"
-EVENTS_SINCE = (0, 10)
 FILTER = PIPE.with_name("callboard_filter.py")
 FILTER_ENDING = "_approvals"
 FILTER_SINCE = (0, 12)
+OLDEST = (0, 11, 4)  # Of Open WebUI, as in the pipe.
 # If the pipe cannot reach the server, it lists one model with this id instead of the agents.
 UNREACHABLE = "unreachable"
 CALL_SECONDS = 60.0
@@ -64,7 +64,7 @@ class _Function:
     """A function for Open WebUI.
 
     `kind` is Open WebUI's name of its type, `noun` its name in messages. The id of a function beside the pipe ends with
-    `ending`. `lack` says what is missing in versions before `since`. `is_global`: it has to be active for all models.
+    `ending`. `lack` says what it needs that Open WebUI before 0.12 lacks. `is_global`: active for all models.
     """
 
     file: Path
@@ -73,7 +73,6 @@ class _Function:
     description: str
     noun: str
     ending: str = ""
-    since: tuple[int, int] = (0, 8)
     lack: str = ""
     is_global: bool = False
 
@@ -86,9 +85,6 @@ BESIDE = (
         "Restores answers after a restart of Open WebUI, and forgets deleted chats.",
         "function for events",
         ending="_events",
-        since=EVENTS_SINCE,
-        lack="has no events for functions; 0.10 and later have. Without them, a restart of Open WebUI loses answers in "
-        "progress, and the server keeps chats that are deleted there.",
     ),
     _Function(
         FILTER,
@@ -97,7 +93,6 @@ BESIDE = (
         "Runs a tool call whose card a user approves minutes or days later.",
         "function for approvals",
         ending=FILTER_ENDING,
-        since=FILTER_SINCE,
         lack="has no cards for approvals that wait; 0.12 and later have. Without them, a call that nobody approves in "
         "time is not run.",
         is_global=True,
@@ -147,6 +142,8 @@ def install(
     """
     webui = OpenWebUI(url)
     version = webui.version()
+    if (0, 0, 0) < _read_release(version) < OLDEST:
+        raise InstallFailed(f"Callboard needs Open WebUI {'.'.join(map(str, OLDEST))} or later; this is {version}.")
     webui.sign_in(credentials)
     function_id = function_id.lower()  # as Open WebUI stores it
     description = "The agents of a Callboard server, with every tool call shown live."
@@ -291,7 +288,7 @@ def _install_beside(webui: OpenWebUI, version: str, pipe_id: str, function: _Fun
 
     If an admin has turned it off, it stays off.
     """
-    if _read_release(version) < function.since:
+    if function.lack and not has_waiting_cards(version):
         return f"Without the {function.noun}: Open WebUI {version} {function.lack}"
     function_id = f"{pipe_id}{function.ending}"
     path = f"/api/v1/functions/id/{function_id}/toggle"
@@ -312,7 +309,7 @@ def has_waiting_cards(version: str) -> bool:
 
 
 def _read_release(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def _put_function(webui: OpenWebUI, function_id: str, function: _Function) -> tuple[bool, bool]:

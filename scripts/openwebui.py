@@ -18,7 +18,6 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from install_pipe import EVENTS_SINCE
 from installer import InstallationFailed, Installer, Say
 from service import Service
 
@@ -42,12 +41,6 @@ _KNOWLEDGE = {"BYPASS_EMBEDDING_AND_RETRIEVAL": "true", "RAG_EMBEDDING_ENGINE": 
 
 class OpenWebUIError(Exception):
     """Open WebUI cannot be installed or signed in to; the message says what to do."""
-
-
-def has_events(version: str) -> bool:
-    """Return whether this version calls functions with its events."""
-    major, minor, *_ = version.split(".")
-    return (int(major), int(minor)) >= EVENTS_SINCE
 
 
 # ---------------------------------------------------------------------------------------------- install

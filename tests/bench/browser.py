@@ -25,7 +25,7 @@ from tests.bench.webui import OpenWebUI, at_hand, running
 from tests.browsers import CHROMIUM_FLAGS, chromium
 from tests.e2e.open_webui_page import Chat
 
-VERSIONS = {FULL: (openwebui.VERSION, "0.11.4", "0.9.6", "0.8.12"), SMOKE: (openwebui.VERSION,)}
+VERSIONS = {FULL: (openwebui.VERSION, "0.11.4"), SMOKE: (openwebui.VERSION,)}
 MAX_GROWTH = 1.5
 SETTLE_SECONDS = 60.0
 
@@ -125,8 +125,7 @@ async def _ways(webui: OpenWebUI, browser: Browser, version: str, load: Load) ->
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(feed(load.events(), pause_seconds=load.pause_seconds))
         models: dict[str, str] = {}
-        renderings = ("details", "native") if tuple(map(int, version.split("."))) >= (0, 11, 4) else ("details",)
-        for rendering in renderings:
+        for rendering in ("details", "native"):
             function_id = f"callboard_{rendering}_{size}"
             await webui.install(function_id, install_pipe.PIPE, {"CALLBOARD_URL": server.url, "RENDERING": rendering})
             models[f"Callboard, {rendering}"] = f"{function_id}.{story.MODEL}"
@@ -146,7 +145,7 @@ async def _watched(webui: OpenWebUI, browser: Browser, version: str, model: str,
         page = await context.new_page()
         traffic = Traffic()
         traffic.watch(page)
-        chat = await Chat.prepare(page, webui.url, webui.notes, version)
+        chat = await Chat.prepare(page, webui.url, webui.notes)
         await chat.open(model)
         traffic.size = 0
         started = time.perf_counter()

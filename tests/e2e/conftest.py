@@ -150,7 +150,7 @@ async def chat(
     page: Page, open_webui: OpenWebUI, artifacts: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[Chat]:
     """A chat that leaves a picture of how it ended."""
-    chat = await Chat.prepare(page, open_webui.url, artifacts, open_webui.version)
+    chat = await Chat.prepare(page, open_webui.url, artifacts)
     yield chat
     await chat.screenshot(request.node.name.removeprefix("test_"))
 

@@ -1,14 +1,13 @@
 """A chat in Open WebUI's page, as a person sees it: sent, watched, stopped, reloaded, read.
 
-All that is known of Open WebUI's HTML (0.8.12 to 0.12.4) is here; a `Look` is what differs between its versions. A
-tool call is drawn as a *chip*: an icon, a label and, once expanded, its input and output. Neighbouring calls are drawn
-as one chip, a *group*, with theirs inside once expanded.
+All that is known of Open WebUI's HTML (0.11.4 to 0.12.4) is here. A tool call is drawn as a *chip*: an icon, a label
+and, once expanded, its input and output. Neighbouring calls are drawn as one chip, a *group*, with theirs inside once
+expanded.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,18 +17,18 @@ from typing import Any
 
 from playwright.async_api import FrameLocator, Locator, Page, WebSocket, expect
 
-import openwebui
-
 TIMEOUT_MS = 30_000
 
 # Blocks in a text end in -tc and -detail-group, items of their own in -detail-1 and -detail-group-1, members of their
 # group in -detail-group-1-0-tool-call.
 CHIP = '[id$="-tc"], [id*="-detail-"]'
 
-# HEAD is the selector of a chip's line, as a JSON string.
+# A chip's line, inside the chip: what is clicked to expand it.
+HEAD = '[role="button"]'
+
 _READ_CHIPS = f"""
 answer => [...answer.querySelectorAll('{CHIP}')].flatMap(chip => {{
-    const head = chip.querySelector(HEAD);
+    const head = chip.querySelector('{HEAD}');
     return !head || head.closest('{CHIP}') !== chip ? [] : {{
         label: head.innerText.replace(/\\s+/g, ' ').trim(),
         running: head.querySelector('[class*="spinner"]') !== null,
@@ -63,41 +62,6 @@ async tasks => {
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a line of versions draws what the tests look at: CSS selectors, and what it can show at all."""
-
-    head: str
-    """A chip's line, inside the chip: what is clicked to expand it."""
-    stop: str
-    """The button that stops an answer, there only while there is one."""
-    red_failures: bool
-    """Whether a call that failed has a red cross; otherwise only its result says so."""
-    begins_twice: bool
-    """Whether a new chat may begin once more after its box is there: what was typed or sent by then is gone."""
-    has_permissions: bool
-    """Whether a call is allowed in a dialog of its own, "Tool Permissions"."""
-    has_chips: bool
-    """Whether files of an answer are chips above it; otherwise there is a link below the call."""
-    has_tasks: bool
-    """Whether a chat has a panel of tasks; otherwise a plan is a status line."""
-
-    @classmethod
-    def of(cls, version: str) -> Look:
-        """The look of that version."""
-        release = tuple(int(number) for number in version.split("."))
-        is_new = release >= (0, 11)
-        return cls(
-            head='[role="button"]' if is_new else ".cursor-pointer",
-            stop='button[aria-label="Stop"]' if is_new else "form button.bg-white.rounded-full:not([aria-label])",
-            red_failures=release >= (0, 11, 1),
-            begins_twice=not is_new,
-            has_permissions=release >= (0, 12),
-            has_chips=release >= (0, 9, 3),
-            has_tasks=release >= (0, 9),
-        )
-
-
-@dataclass(frozen=True)
 class Chip:
     """One tool call, or one group of them, as it is drawn."""
 
@@ -115,19 +79,17 @@ class Chip:
 class Chat:
     """One chat in one page."""
 
-    def __init__(self, page: Page, url: str, artifacts: Path, look: Look) -> None:
+    def __init__(self, page: Page, url: str, artifacts: Path) -> None:
         self.page = page
-        self.look = look
         self._url = url
         self._artifacts = artifacts
         self._answers = 0
 
     @classmethod
-    async def prepare(cls, page: Page, url: str, artifacts: Path, version: str = openwebui.VERSION) -> Chat:
-        """A chat for a page that has not been opened yet, of an Open WebUI of that version."""
-        look = Look.of(version)
-        await page.add_init_script(_RECORD_CHIPS.replace("HEAD", json.dumps(look.head)))
-        return cls(page, url, artifacts, look)
+    async def prepare(cls, page: Page, url: str, artifacts: Path) -> Chat:
+        """A chat for a page that has not been opened yet."""
+        await page.add_init_script(_RECORD_CHIPS)
+        return cls(page, url, artifacts)
 
     @property
     def answer(self) -> Locator:
@@ -148,8 +110,6 @@ class Chat:
         """A new chat with the model of that id."""
         self._answers = 0
         await self.page.goto(f"{self._url}/?models={model}")
-        if self.look.begins_twice:
-            await self.page.wait_for_load_state("networkidle")
         await expect(self._box).to_be_visible(timeout=TIMEOUT_MS)
         await expect(self.page.get_by_role("button", name="Selected model: ").first).to_be_visible()
 
@@ -200,7 +160,7 @@ class Chat:
     async def in_another_tab(self) -> Chat:
         """The same chat, opened in a second tab."""
         await self.page.wait_for_url(re.compile(r"/c/[0-9a-f-]+"))
-        other = Chat(await self.page.context.new_page(), self._url, self._artifacts, self.look)
+        other = Chat(await self.page.context.new_page(), self._url, self._artifacts)
         other._answers = self._answers
         await other._show(self.page.url)
         return other
@@ -235,7 +195,7 @@ class Chat:
 
     async def chips(self) -> list[Chip]:
         """The newest answer's chips, from top to bottom; those in a group follow it once it is expanded."""
-        return [Chip(**chip) for chip in await self.answer.evaluate(self._read_chips)]
+        return [Chip(**chip) for chip in await self.answer.evaluate(_READ_CHIPS)]
 
     async def chips_seen(self) -> list[list[Chip]]:
         """Every state in which the newest answers' chips have been since the page was loaded."""
@@ -317,7 +277,7 @@ class Chat:
         await self.wait_until_finished()
 
     async def _show(self, url: str) -> None:
-        await self.page.add_init_script(_RECORD_CHIPS.replace("HEAD", json.dumps(self.look.head)))
+        await self.page.add_init_script(_RECORD_CHIPS)
         await self.page.goto(url)
         await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
 
@@ -335,18 +295,14 @@ class Chat:
 
     @property
     def _stop_button(self) -> Locator:
-        return self.page.locator(self.look.stop)
-
-    @property
-    def _read_chips(self) -> str:
-        return _READ_CHIPS.replace("HEAD", json.dumps(self.look.head))
+        return self.page.locator('button[aria-label="Stop"]')
 
     @property
     def _chips(self) -> Locator:
         return self.answer.locator(CHIP)
 
     def _head(self, label: str | re.Pattern[str]) -> Locator:
-        return self._chips.locator(self.look.head).filter(has_text=label)
+        return self._chips.locator(HEAD).filter(has_text=label)
 
 
 class Content:

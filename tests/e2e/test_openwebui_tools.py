@@ -137,7 +137,7 @@ async def chat_of(browser: Browser, user: Admin, open_webui: OpenWebUI, artifact
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
     await context.add_init_script(f"localStorage.setItem('token', {json.dumps(user.token)})")
     try:
-        yield await Chat.prepare(await context.new_page(), open_webui.url, artifacts, open_webui.version)
+        yield await Chat.prepare(await context.new_page(), open_webui.url, artifacts)
     finally:
         await context.close()
 

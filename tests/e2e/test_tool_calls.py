@@ -109,7 +109,7 @@ async def test_results_and_failures_are_shown_and_everything_is_as_it_was_after_
     assert "I suggest a later time" in await chat.text()
     chips = await chat.chips()
     assert [chip.tool for chip in chips] == ["View Result from generate_image", "View Result from book_table"]
-    assert [chip.failed for chip in chips] == [False, chat.look.red_failures]
+    assert [chip.failed for chip in chips] == [False, True]
     await chat.reload()
     await chat.wait_until_finished()
     assert await chat.chips() == chips
@@ -195,8 +195,8 @@ async def test_stop_while_open_webui_takes_nothing_from_the_pipe(chat: Chat, pip
 
 
 def find_chip(chat: Chat, name: str) -> Locator:
-    """The chip of a file in the newest answer, or its link in a version without chips."""
-    return chat.message.get_by_role("button" if chat.look.has_chips else "link", name=name)
+    """The chip of a file in the newest answer."""
+    return chat.message.get_by_role("button", name=name)
 
 
 @pytest.mark.every_version
@@ -215,8 +215,6 @@ async def test_files_of_tools_are_chips_that_open_without_a_second_sign_in(chat:
         await chat.wait_until_idle()
         await chat.reload()
         await chat.wait_until_finished()
-    if not chat.look.has_chips:
-        return
     await find_chip(chat, "letter.md").click()
     dialog = chat.page.get_by_role("dialog").filter(has_text="letter.md")
     await expect(dialog).to_contain_text("The key is under the third plank.", timeout=TIMEOUT_MS)
@@ -226,18 +224,16 @@ async def test_files_of_tools_are_chips_that_open_without_a_second_sign_in(chat:
 
 @pytest.mark.every_version
 async def test_plan_is_in_the_task_panel_after_a_reload_too(chat: Chat, pipe: str, gate: Gate) -> None:
-    first, second = ("0 out of 2", "1 out of 2") if chat.look.has_tasks else ("Plan: 0 of 2", "Plan: 1 of 2")
-    shown = chat.page.get_by_text("tasks completed") if chat.look.has_tasks else chat.message
+    shown = chat.page.get_by_text("tasks completed")
     await chat.open(f"{pipe}.clerk")
     await chat.send("write")
-    await expect(shown).to_contain_text(first, timeout=TIMEOUT_MS)
+    await expect(shown).to_contain_text("0 out of 2", timeout=TIMEOUT_MS)
     await asyncio.to_thread(gate.pass_one)
-    await expect(shown).to_contain_text(second, timeout=TIMEOUT_MS)
+    await expect(shown).to_contain_text("1 out of 2", timeout=TIMEOUT_MS)
     await chat.reload()
-    await expect(shown).to_contain_text(second, timeout=TIMEOUT_MS)
+    await expect(shown).to_contain_text("1 out of 2", timeout=TIMEOUT_MS)
     await asyncio.to_thread(gate.pass_one)
     await chat.wait_until_finished()
-    if chat.look.has_tasks:
-        await expect(shown).to_have_count(0)
-        saved: dict[str, Any] = await chat.page.evaluate(SAVED_CHAT, chat.chat_id)
-        assert {task["status"] for task in saved["tasks"]} == {"completed"}
+    await expect(shown).to_have_count(0)
+    saved: dict[str, Any] = await chat.page.evaluate(SAVED_CHAT, chat.chat_id)
+    assert {task["status"] for task in saved["tasks"]} == {"completed"}

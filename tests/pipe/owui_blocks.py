@@ -93,18 +93,13 @@ def html_block_end(text: str, position: int) -> int | None:
     return None
 
 
-def reduce(updates: list[dict[str, Any]], *begun: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the message items after all updates; fail if Open WebUI would misplace or lose one.
-
-    `begun`: the items of an answer that 0.8 to 0.11.0 continue.
-    """
-    items = [*begun]
-    # Without an index, 0.8 to 0.11.0 change the last item, and later versions insert items before the last one.
-    has_index = any("output_index" in update for update in updates)
+def reduce(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the message items after all updates; fail if Open WebUI would misplace or lose one."""
+    items: list[dict[str, Any]] = []
     for update in updates:
         if update.get("type") == "response.output_item.added":
-            index = update.get("output_index", -1)
-            assert index == (len(items) if has_index else -1), "0.8 to 0.11.0 append whatever the index says"
+            # Without an index, pages insert items before the last one.
+            assert update["output_index"] == len(items)
             assert update["item"]["content"] == [{"type": "output_text", "text": ""}]
             assert update["item"]["id"] not in {item["id"] for item in items}
             items.append(json.loads(json.dumps(update["item"])))
@@ -114,7 +109,7 @@ def reduce(updates: list[dict[str, Any]], *begun: dict[str, Any]) -> list[dict[s
 
 
 def reduce_native(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items after all updates, as 0.11.4 and later apply them: `added` with a known id replaces that item."""
+    """The items after all updates: `added` with a known id replaces that item."""
     items: list[dict[str, Any]] = []
     for update in updates:
         if update.get("type") == "response.output_item.added":
@@ -135,14 +130,13 @@ def reduce_native(updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def change(update: dict[str, Any], items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the items after an update that adds none."""
-    index = update.get("output_index", -1)
     match update.get("type"):
         case "response.completed":
             return whole(update, items)
         case "response.output_text.delta":
-            items[index]["content"][update["content_index"]]["text"] += update["delta"]
+            items[update["output_index"]]["content"][update["content_index"]]["text"] += update["delta"]
         case "response.output_text.done":
-            items[index]["content"][update["content_index"]]["text"] = update["text"]
+            items[update["output_index"]]["content"][update["content_index"]]["text"] = update["text"]
     return items
 
 

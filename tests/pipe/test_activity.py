@@ -32,7 +32,7 @@ class Watched:
         return [(line["description"], line["done"]) for line in data]
 
 
-@pytest.fixture(params=["StreamEmitter", "WholeEmitter", "NativeEmitter"])
+@pytest.fixture(params=["StreamEmitter", "NativeEmitter"])
 def watched(request: pytest.FixtureRequest) -> Watched:
     return Watched(getattr(PIPE, request.param)("m"))
 

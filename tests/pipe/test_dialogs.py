@@ -19,7 +19,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from tests.pipe.loader import PIPE, load_function, provide_open_webui
+from tests.pipe.loader import PIPE, load_function
 from tests.pipe.owui_blocks import streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_json, frames, stream
 from tests.pipe.test_stream import a_pipe, start
@@ -131,7 +131,6 @@ NO_PAGE = RuntimeError("no page")
         (question(), "left from another dialog", None, True),
         (question(), NO_PAGE, None, False),
         (INPUT, "Paris", "Paris", True),
-        (INPUT, True, "", True),
         (question(kind="password"), "hunter2", "hunter2", True),
         (FORM, {"action": "accept", "content": {"cabin": "e"}}, {"cabin": "e"}, True),
         (FORM, {"action": "accept"}, None, True),
@@ -450,7 +449,7 @@ async def test_approval_form_has_the_arguments_that_can_be_changed(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["1", "2", True], {"cabin": "1", "bags": "2", "refundable": ""}),
+        (["1", "2", ""], {"cabin": "1", "bags": "2", "refundable": ""}),
         (["1", False], False),
         (["1", DISCONNECTED], None),
     ],
@@ -482,13 +481,3 @@ async def test_older_versions_ask_in_a_text(server: ScriptedServer, asked: Input
     assert event["type"] == kind
     assert shown in event["data"]["message"]
     assert (PIPE.IF_DECLINED in event["data"]["message"]) == (asked is APPROVAL)
-
-
-@pytest.mark.parametrize(("connected", "value", "is_asked"), [({"page": {}}, True, True), ({}, None, False)])
-async def test_version_0_8_asks_only_a_page_that_is_connected(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, connected: dict[str, Any], value: Any, is_asked: bool
-) -> None:
-    provide_open_webui(monkeypatch, {"socket.main": {"SESSION_POOL": connected}})
-    monkeypatch.setattr(PIPE, "VERSION", "0.8.12")
-    [answer] = await answered(server, Page(True), APPROVAL, __metadata__=SAVED)
-    assert (answer.value, answer.asked) == (value, is_asked)

@@ -52,10 +52,10 @@ class Store:
         self.owners.append(user.id)
         return SimpleNamespace(id=file_id)
 
-    def update_file_data_by_id(self, file_id: str, data: dict[str, Any]) -> None:
+    async def update_file_data_by_id(self, file_id: str, data: dict[str, Any]) -> None:
         self.previews[file_id] = data["content"]
 
-    def get_message_by_id_and_message_id(self, chat_id: str, message_id: str) -> dict[str, Any]:
+    async def get_message_by_id_and_message_id(self, chat_id: str, message_id: str) -> dict[str, Any]:
         assert (chat_id, message_id) == (METADATA["chat_id"], METADATA["message_id"])
         return self.message
 
@@ -214,19 +214,10 @@ async def test_open_webuis_dialog_shows_the_text_of_short_text_files(
     assert store.previews.get("f0") == preview
 
 
-@pytest.mark.parametrize(
-    ("version", "metadata"),
-    [("0.9.2", METADATA), ("0.12.4", METADATA | {"chat_id": "channel:c"}), ("0.12.4", {})],
-    ids=["older", "channel", "api"],
-)
+@pytest.mark.parametrize("metadata", [METADATA | {"chat_id": "channel:c"}, {}], ids=["channel", "api"])
 async def test_a_message_without_chips_has_links_below_its_calls(
-    server: ScriptedServer,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    version: str,
-    metadata: dict[str, Any],
+    server: ScriptedServer, store: Store, metadata: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(PIPE, "VERSION", version)
     held = file("here:f1", "file", name="a [b](c).pdf")
     updates = await updates_with(server, [held], held=b"{}", kind="application/pdf", __metadata__=metadata)
     text = streamed_content(updates)
@@ -295,18 +286,13 @@ def receive_pages(updates: list[dict[str, Any]], saved: list[str]) -> tuple[list
     return saved, shown
 
 
-@pytest.mark.parametrize(("version", "sent"), [("0.12.4", ["<p>1</p>", "<p>2</p>"]), ("0.8.12", ["<p>2</p>"])])
-async def test_a_continued_answer_keeps_its_pages(
-    server: ScriptedServer, store: Store, monkeypatch: pytest.MonkeyPatch, version: str, sent: list[str]
-) -> None:
-    monkeypatch.setattr(PIPE, "VERSION", version)
+async def test_a_continued_answer_keeps_its_pages(server: ScriptedServer, store: Store) -> None:
     store.message = {"embeds": ["<p>1</p>"]}
     end = ToolCallComplete(tool_call_id="c", tool_name="draw", result="fine", embeds=("<p>2</p>",))
     server.on("POST", "runs", stream(frames(RunStart(run_id="r", agent="a"), end, Done())))
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     updates = await answer(a_pipe(server.url), body={"messages": messages})
-    # 0.8 adds the saved pages itself.
-    assert receive_pages(updates, [])[0] == sent
+    assert receive_pages(updates, [])[0] == ["<p>1</p>", "<p>2</p>"]
 
 
 # --- The link to the whole result, and usage.

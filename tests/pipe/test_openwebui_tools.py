@@ -115,28 +115,6 @@ async def test_request_has_the_tools_and_the_features_that_are_switched_on(serve
     assert asked.openwebui_features == ("web_search", "skills")
 
 
-@pytest.mark.parametrize(
-    ("version", "names", "features"),
-    [
-        ("0.8.12", ["query_knowledge_files", "weather"], ("knowledge", "skills")),
-        ("0.9.6", ["weather"], ("knowledge", "skills")),
-        ("0.10.0", ["weather"], ()),
-    ],
-)
-async def test_what_older_versions_do_not_pass_is_read_from_the_metadata(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, version: str, names: list[str], features: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr(PIPE, "VERSION", version)
-    preset = {"info": {"meta": {"knowledge": [{"id": "k"}]}}}
-    found = {"query_knowledge_files": a_tool(weather, "query", type="builtin")}
-    metadata = {"model": preset, "tools": found, "params": {"function_calling": "native"}}
-    prompt = {"role": "system", "content": "<available_skills>\n</available_skills>"}
-    body = {"model": "callboard.a", "messages": [prompt, {"role": "user", "content": "hi"}]}
-    asked = await sent_request(server, {"weather": WEATHER}, metadata, body=body)
-    assert sorted(tool.name for tool in asked.openwebui_tools) == names
-    assert asked.openwebui_features == features
-
-
 @pytest.mark.parametrize(("decided", "sent"), [({"memory": True}, ("memory",)), ({"memory": None}, ()), (None, ())])
 async def test_memory_counts_only_if_the_user_has_switched_it_on(
     server: ScriptedServer, decided: Any, sent: tuple[str, ...]

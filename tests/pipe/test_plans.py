@@ -72,13 +72,8 @@ async def test_unfinished_plan_is_removed_at_the_end(server: ScriptedServer, cha
     assert chats.saved[-1] == (METADATA["chat_id"], [])
 
 
-@pytest.mark.parametrize(
-    ("version", "chat_id"), [("0.8.12", "chat"), ("0.12.4", "temporary:s"), ("0.12.4", "channel:c")]
-)
-async def test_plan_is_a_status_line_without_a_panel(
-    server: ScriptedServer, chats: Chats, monkeypatch: pytest.MonkeyPatch, version: str, chat_id: str
-) -> None:
-    monkeypatch.setattr(PIPE, "VERSION", version)
+@pytest.mark.parametrize("chat_id", ["temporary:s", "channel:c"])
+async def test_plan_is_a_status_line_without_a_panel(server: ScriptedServer, chats: Chats, chat_id: str) -> None:
     metadata = METADATA | {"chat_id": chat_id}
     updates = await updates_of(server, plan("completed", "pending", "pending"), LAST, __metadata__=metadata)
     assert panel(updates) == []

@@ -62,7 +62,7 @@ def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
     text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > {{b}}")).render()
     assert text == (
         '\n<details type="tool_calls" done="true" id="c" name="draw" arguments="{&quot;label&quot;: &quot;x&quot;}" '
-        'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" math=" $$ [(">\n'
+        'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" links="[(">\n'
         "<summary>Tool Executed</summary>\n</details>\n"
     )
 
@@ -84,7 +84,7 @@ FROM_TEXT = [started(), read_from_text()]
         ([started(), status("x" * 200)], "draw · " + "x" * 80),
         # Open WebUI adds dots to the name of a call that runs.
         ([LONG], "draw · a very long"),
-        # 0.11 and later do not decode names.
+        # Open WebUI does not decode names.
         ([started(), status("'R&D' asks <b> \"why\" {{user}}")], "draw · 'R&D' asks ‹b› ”why” { {user}}"),
         ([started(), QUESTION], "draw · waiting for approval"),
         ([started(), QUESTION | {"kind": "input"}], "draw · waiting for you"),
@@ -129,11 +129,10 @@ def test_only_images_are_files_of_the_card() -> None:
 
 
 def test_a_label_cannot_hold_markup() -> None:
-    block = only_block(started(name='a"><img src=x>\n\u2028{{user}}![i](http://x)'))
+    block = only_block(started(name='a"><img src=x>\n\u2028{{user}}'))
     assert "<" not in block.attributes["name"]
     assert ">" not in block.attributes["name"]
     assert "{{" not in block.source
-    assert "](" not in block.source
 
 
 # --- Endings, in both renderings and in the status lines.
@@ -429,17 +428,6 @@ def test_many_changes_are_one_event_with_all_items() -> None:
     assert snapshot["response"]["output"][0]["content"][0]["text"].startswith("First.")
 
 
-def test_before_0_11_1_an_answer_is_one_item_for_each_change_costs_the_whole() -> None:
-    transcript = drawn(*in_a_row(40, "x" * 2000))
-    emitter = PIPE.WholeEmitter()
-    updates = emitter.updates(transcript, 100)
-    # `completed` would end the answer in 0.8.0 to 0.8.10.
-    assert kinds(updates) == [("item.added", -1), ("text.delta", -1)]
-    transcript.apply(message(" on"))
-    assert emitter.updates(transcript, 100.2) == []
-    assert kinds(emitter.updates(transcript, emitter.due_at_seconds)) == [("text.delta", -1)]
-
-
 # --- Anything, in any order.
 
 TEXTS = [
@@ -582,7 +570,7 @@ def test_every_emitter_ends_with_what_is_left(
 ) -> None:
     transcript = PIPE.Transcript()
     now = 100.0
-    emitters = [PIPE.StreamEmitter(), PIPE.WholeEmitter(), PIPE.NativeEmitter(), PIPE.ChunkEmitter()]
+    emitters = [PIPE.StreamEmitter(), PIPE.NativeEmitter(), PIPE.ChunkEmitter()]
     updates: list[list[dict[str, Any]]] = [[] for _ in emitters]
     is_rewound = False
     for seconds, events in steps:
@@ -592,16 +580,15 @@ def test_every_emitter_ends_with_what_is_left(
             transcript.apply(event)
         for emitter, seen in zip(emitters, updates, strict=True):
             seen += emitter.updates(transcript, now)
-        assert is_rewound or transcript.render().startswith(streamed_content(updates[3]))
+        assert is_rewound or transcript.render().startswith(streamed_content(updates[2]))
     finish(transcript, end)
     for emitter, seen in zip(emitters, updates, strict=True):
         seen += emitter.updates(transcript, now, final=True)
         json.dumps(seen)
-    streamed, whole, native, chunks = ([one for one in seen if "event" not in one] for seen in updates)
+    streamed, native, chunks = ([one for one in seen if "event" not in one] for seen in updates)
     text = transcript.render()
     assert "".join(streamed_content(streamed).split()) == "".join(text.split())
     assert is_rewound or streamed_content(streamed) == streamed_content(chunks) == text
-    assert "\n".join(shown for item in reduce(whole) if (shown := item["content"][0]["text"])) == text
     check_items(reduce_native(native), transcript)
 
 

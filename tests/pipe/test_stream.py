@@ -24,7 +24,7 @@ from callboard_protocol import (
     ToolStatusData,
 )
 from tests.pipe.loader import PIPE, provide_open_webui
-from tests.pipe.owui_blocks import reduce, streamed_content, tool_blocks
+from tests.pipe.owui_blocks import streamed_content, tool_blocks
 from tests.pipe.scripted_server import (
     ScriptedServer,
     answer_bytes,
@@ -421,14 +421,17 @@ class BusyOpenWebUI:
         self.at_work = asyncio.Event()
         modules: dict[str, dict[str, Any]] = {
             "models.chats": {"Chats": self},
-            "socket.main": {"get_event_emitter": lambda _: self.emit},
+            "socket.main": {"get_event_emitter": self.get_event_emitter},
         }
         provide_open_webui(monkeypatch, modules)
 
-    def get_message_by_id_and_message_id(self, *_: str) -> dict[str, Any]:
+    async def get_event_emitter(self, _: object) -> Any:
+        return self.emit
+
+    async def get_message_by_id_and_message_id(self, *_: str) -> dict[str, Any]:
         return self.message
 
-    def upsert_message_to_chat_by_id_and_message_id(self, chat_id: str, message_id: str, change: Any) -> None:
+    async def upsert_message_to_chat_by_id_and_message_id(self, chat_id: str, message_id: str, change: Any) -> None:
         assert (chat_id, message_id) == (METADATA["chat_id"], METADATA["message_id"])
         self.message |= change
 
@@ -511,43 +514,34 @@ async def test_progress_is_coalesced_and_its_last_state_is_shown(server: Scripte
 
 
 @pytest.mark.parametrize(
-    ("rendering", "version", "metadata", "kind"),
+    ("rendering", "metadata", "kind"),
     [
-        ("details", "0.12.4", METADATA, "StreamEmitter"),
-        ("details", "0.11.0", METADATA, "WholeEmitter"),
-        ("details", "0.0.0", METADATA, "StreamEmitter"),
-        ("details", "0.12.4", METADATA | {"chat_id": None}, "ChunkEmitter"),
-        ("details", "0.12.4", METADATA | {"session_id": None}, "StreamEmitter"),
-        ("details", "0.8.12", METADATA | {"session_id": None}, "ChunkEmitter"),
-        ("native", "0.11.4", METADATA, "NativeEmitter"),
-        ("native", "0.11.3", METADATA, "StreamEmitter"),
-        ("native", "0.8.12", METADATA, "WholeEmitter"),
-        ("native", "0.12.4", {}, "ChunkEmitter"),
+        ("details", METADATA, "StreamEmitter"),
+        ("details", METADATA | {"chat_id": None}, "ChunkEmitter"),
+        ("details", METADATA | {"session_id": None}, "StreamEmitter"),
+        ("native", METADATA, "NativeEmitter"),
+        ("native", {}, "ChunkEmitter"),
     ],
 )
-def test_the_emitter_fits_the_version_and_the_listener(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    rendering: str,
-    version: str,
-    metadata: dict[str, Any],
-    kind: str,
+def test_the_emitter_fits_the_rendering_and_the_listener(rendering: str, metadata: dict[str, Any], kind: str) -> None:
+    assert type(PIPE.choose_emitter(rendering, PIPE.Page("m", {}, metadata))).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    ("version", "is_too_old"), [("0.9.6", True), ("0.11.3", True), ("0.11.4", False), ("1.0", False), ("0.0.0", False)]
+)
+async def test_an_older_open_webui_gets_the_version_that_is_needed(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, version: str, is_too_old: bool
 ) -> None:
     monkeypatch.setattr(PIPE, "VERSION", version)
-    caplog.set_level(logging.INFO)
-    assert type(PIPE.choose_emitter(rendering, PIPE.Page("m", {}, metadata))).__name__ == kind
-    assert len(caplog.records) == (rendering == "native" and kind != "NativeEmitter")
-
-
-async def test_continued_answer_keeps_its_old_text_before_0_11_1(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(PIPE, "VERSION", "0.11.0")
-    server.on("POST", "runs", stream(frames(START, CALL, RESULT, Message(content="part two"), Done())))
-    old = {"type": "message", "id": "old", "content": [{"type": "output_text", "text": "part one"}]}
-    kept, added = reduce(await answer(a_pipe(server.url)), old)
-    assert kept["content"][0]["text"] == "part one"
-    assert added["content"][0]["text"].endswith("</details>\n\npart two")
+    server.on("POST", "runs", stream(frames(START, Message(content="Hello"), Done())))
+    got = await start(a_pipe(server.url))
+    told = f"{PIPE.NOTICE}Callboard needs Open WebUI 0.11.4 or later; this is {version}."
+    assert (got == told) == is_too_old
+    if is_too_old:
+        assert await start(a_pipe(server.url), __task__="title_generation") == ""
+    else:
+        assert streamed_content([update async for update in got]) == "Hello"
 
 
 async def test_a_run_of_a_user_is_resumed_and_cancelled_in_the_users_name(server: ScriptedServer) -> None:
