@@ -504,7 +504,7 @@ async def go_on(folder: Path, model: OpenAIServer, left: Append, **settings: Any
         for event, changes in left(record.writer.rows):
             seq += event is not None
             record.append(StoredFrame(encode(seq, event)) if event else None, changes)
-        await record.store_now()
+        await record.store()
     settings |= {"database_url": url, "model_base_url": model.base_url, "model": "m"}
     found = await read_rest(folder, Seats().agent(), **settings)
     check(found)

@@ -36,7 +36,6 @@ from callboard.runs.run import Run, RunIdentity
 from callboard.settings import Settings
 from callboard.storage import (
     AuditEntry,
-    NewRun,
     RunRecord,
     StoredRun,
     StoredRuns,
@@ -137,7 +136,7 @@ class RunFactory:
             signals=left.signals,
         )
         files = RunFiles(run_id, memory)
-        link = partial(self._links.to_result, str(request.chat_id)) if is_stored(request) else lambda _: None
+        link = partial(self._links.to_result, str(request.chat_id)) if stored else lambda _: None
         rows = record.writer.rows if record and record.writer else None
         audit = AuditEntry("call", identity.user_id, spec.caller, identity.agent_id, identity.chat_id, run_id)
         recorder = Recorder(log, calls, inputs, files, rows, redaction, audit if self._settings.audit else None, link)
@@ -167,8 +166,8 @@ class RunFactory:
         if record:
             log.on_lost = run.abandon
             log.store_in(record, files)
-        if conversation.history.is_missing:
-            recorder.report_late(True)
+        if conversation.history.is_missing or (is_stored(request) and stored is None):
+            recorder.report_unremembered()
         run.start(
             spec.agent,
             partial(self._make_context, spec, log, recorder, redaction, inputs, observers),
@@ -298,20 +297,18 @@ class RunFactory:
         identity: RunIdentity,
         stored: StoredRun | None,
         conversation: Conversation,
-        new: NewRun | None,
     ) -> RunRecord | None:
         """Return the record of a new run; None if neither its turn nor an audit is stored."""
         if stored is None:
             return self._make_record(StoredRun(run_id, *identity), None) if self._settings.audit else None
         place = sum(message["role"] == "user" for message in conversation.messages)
-        return self._make_record(stored, _make_turn(stored, place, name_user(conversation.request)), new)
+        return self._make_record(stored, _make_turn(stored, place, name_user(conversation.request)))
 
-    def _make_record(self, stored: StoredRun, turn: Turn | None, new: NewRun | None = None) -> RunRecord:
+    def _make_record(self, stored: StoredRun, turn: Turn | None) -> RunRecord:
         return self._store.record(
             self._stored_runs,
             stored,
             turn,
-            new=new,
             compact_results=self._settings.compact_results,
             keep_audit_days=self._settings.audit_retention_days,
         )

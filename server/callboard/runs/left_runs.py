@@ -230,7 +230,7 @@ async def reopen(
     if record.writer.rows.ending:
         # The turn has ended, only the last event was not stored.
         _append(record, stored.last_seq, [_LAST_EVENT.validate_json(record.writer.rows.ending)])
-        await record.store_now()
+        await record.store()
         return None
     left = await read_left_run(stored_runs, stored.run_id)
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
@@ -245,7 +245,7 @@ async def reopen(
     repeated = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     added = _end_unfinished(left, repeated)
     _append(record, stored.last_seq, added)
-    await record.store_now()
+    await record.store()
     conversation = await open_conversation(store, request, stored.run_id, None)
     if conversation.history.is_missing:
         # Without its finished calls the agent would repeat them.
@@ -309,7 +309,7 @@ async def end_run(
     for call in () if rows.ending else rows.open_calls:
         record.append(changes=rows.end_call(call.tool_call_id, format_error(NOT_STARTED), "interrupted", None))
     record.append(changes=rows.finish(answer, is_answered=False, ending=ending.model_dump_json()))
-    await record.store_now()
+    await record.store()
     return last
 
 

@@ -17,7 +17,7 @@ from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_record import NewRun, RunRecord
+from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.sql.store import Store
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.sql.usage import Usage
@@ -62,7 +62,6 @@ from callboard.storage.values import (
     StoredFrame,
     StoredMessage,
     StoredRun,
-    StoreQueues,
     ToolCallFilter,
     ToolCallPage,
     WaitingApproval,
@@ -97,7 +96,6 @@ __all__ = [
     "Line",
     "Memories",
     "Memory",
-    "NewRun",
     "NoteKind",
     "Notification",
     "OpenRun",
@@ -116,7 +114,6 @@ __all__ = [
     "SelfNotes",
     "Store",
     "StoreAccess",
-    "StoreQueues",
     "StoredCall",
     "StoredFrame",
     "StoredMessage",

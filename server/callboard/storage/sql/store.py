@@ -24,7 +24,7 @@ from callboard.storage.sql.parking import list_waiting_approvals
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_record import NewRun, RunRecord
+from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.stored_runs import IS_ACTIVE, StoredRuns
 from callboard.storage.sql.tables import chats, messages, now, response_items, responses, runs, usage
@@ -38,7 +38,6 @@ from callboard.storage.values import (
     Line,
     StoreAccess,
     StoredRun,
-    StoreQueues,
 )
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
@@ -87,9 +86,9 @@ class Store:
         self.database.on_access = on_access
 
     @property
-    def queues(self) -> StoreQueues:
-        """The current lengths of the queues."""
-        return StoreQueues(self.database.waiting_writes, len(self.database.late))
+    def waiting_writes(self) -> int:
+        """The number of writes that wait for a transaction."""
+        return self.database.waiting_writes
 
     def record(
         self,
@@ -97,13 +96,12 @@ class Store:
         run: StoredRun,
         turn: Turn | None,
         *,
-        new: NewRun | None = None,
         compact_results: CompactResults = "cited",
         keep_audit_days: float = 0.0,
     ) -> RunRecord:
         """Return a record for a run of this server, and for the rows of its turn if there is one; see `RunRecord`."""
         writer = TurnWriter(self.database, TurnRows(turn, compact_results)) if turn else None
-        return RunRecord(self.database, stored_runs, self._audit, run, writer, new=new, keep_audit_days=keep_audit_days)
+        return RunRecord(self.database, stored_runs, self._audit, run, writer, keep_audit_days=keep_audit_days)
 
     def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
@@ -183,7 +181,6 @@ class Store:
         """Delete a chat whose id the server has made, unless it contains a response."""
         if not chat_id.startswith(OWN_CHAT_PREFIX):
             return
-        await self.database.late.store(chat_id)
         is_kept = select(responses.c.run_id).where(responses.c.chat_id == chat_id).exists()
         await self.database.execute(delete(chats).where(chats.c.id == chat_id, ~is_kept))
 
