@@ -16,7 +16,7 @@ from callboard.agents import RunContext
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.storage import AuditEntry, AuditFilter
-from callboard.storage.sql import database
+from callboard.storage.sql import database, run_record
 from callboard_protocol import Done, Error, Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.loop.conftest import wants
 from tests.processes import run as run_command
@@ -165,6 +165,7 @@ async def test_a_call_that_cannot_be_written_into_the_audit_does_not_run(
         file = database_of(service).file
         assert file
         async with locked_by_another_program(file):
+            monkeypatch.setattr(run_record, "PATIENCE_SECONDS", 0.1)
             events = await shop(service, True)
         assert isinstance(events[-1], Error)
         assert events[-1].code == "storage"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from callboard._history import Turn
+from callboard._streams import closing_stream
 from callboard.agents import RunContext
 from callboard.errors import RunLost, StorageError
 from callboard.runs.recorder import NOT_REMEMBERED
@@ -29,7 +30,7 @@ class Steadfast(ScriptedAgent):
 
 
 @pytest.fixture
-def is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite waits for locks in short steps."""
     monkeypatch.setattr(database_module, "ATTEMPT_SECONDS", 0.05)
 
@@ -45,7 +46,7 @@ async def failing(database: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.fixture
-async def store(database: Path, is_moved: None) -> AsyncIterator[Store]:
+async def store(database: Path, short_attempts: None) -> AsyncIterator[Store]:
     opened = await Store.open(f"sqlite+aiosqlite:///{database}")
     yield opened
     await opened.close()
@@ -61,26 +62,30 @@ SHOWN = ["run_start", "message", "tool_call_start", "tool_call_complete", "messa
 """The events of a whole answer, without statuses."""
 
 
+PAUSES = {"the start": 0, "the call": 1, "the end": len(ANSWER)}
+"""The number of events that the agent sends before the database fails; 0: it fails before the run begins."""
+
+
 @pytest.mark.parametrize("is_shared", [False, True])
-@pytest.mark.parametrize("fails_before", ["the start", "the call", "the end"])
+@pytest.mark.parametrize("fails_before", PAUSES)
 async def test_run_that_is_not_stored_in_time_goes_on_alone_and_is_left_to_other_servers(
     tmp_path: Path,
     database: Path,
-    is_moved: None,
+    short_attempts: None,
     fails_before: str,
     is_shared: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reached, goes_on = asyncio.Event(), asyncio.Event()
-    pauses_at = {"the start": None, "the call": 1, "the end": len(ANSWER)}[fails_before]
+    pauses_at = PAUSES[fails_before]
 
     async def script(_: RunContext) -> AsyncIterator[Event]:
-        for number, event in enumerate([*ANSWER, None]):
-            if number == pauses_at:
-                reached.set()
-                await goes_on.wait()
-            if event:
-                yield event
+        for event in ANSWER[:pauses_at]:
+            yield event
+        reached.set()
+        await goes_on.wait()
+        for event in ANSWER[pauses_at:]:
+            yield event
 
     settings = {"database_url": f"sqlite+aiosqlite:///{database}", "lease_seconds": 1}
     body = request(run_id="run", chat_id="chat")
@@ -96,17 +101,17 @@ async def test_run_that_is_not_stored_in_time_goes_on_alone_and_is_left_to_other
                 seen.extend([event async for _, event in numbered(response)] if response.is_success else [])
                 return response.status_code
 
-        if pauses_at is None:
-            async with failing(database, monkeypatch):
-                status = await run()
-        else:
-            running = asyncio.create_task(run())
+        running = asyncio.create_task(run()) if pauses_at else None
+        if running:
             await reached.wait()
             [live] = service.state.runs
-            await live.log.wait_until_stored()
-            async with failing(database, monkeypatch):
-                goes_on.set()
-                status = await running
+            # Listeners see only stored events, and the last text is sent with a delay.
+            async with closing_stream(live.events()) as events:
+                for _ in SHOWN[: pauses_at + 1]:
+                    await anext(events)
+        async with failing(database, monkeypatch):
+            goes_on.set()
+            status = await (running or run())
         statuses = [event.content for event in seen if isinstance(event, Status)]
         types = [event.type for event in seen if not isinstance(event, Status)]
         if not is_shared:
@@ -117,7 +122,7 @@ async def test_run_that_is_not_stored_in_time_goes_on_alone_and_is_left_to_other
             assert await stored_runs.find(["run"]) == {}
             rows = (await service.client.get("/v1/chats/chat/messages")).json().get("messages", [])
             assert [row["content"] for row in rows if row["role"] == "assistant"] in ([], ["Let me look."])
-        elif pauses_at is None:
+        elif pauses_at == 0:
             assert (status, seen) == (503, [])
         else:
             assert (status, types, statuses) == (200, SHOWN[: pauses_at + 1], [])
