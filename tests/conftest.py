@@ -18,8 +18,7 @@ from tests.garbage import set_aside_what_is_there
 
 use_plain_tracebacks()
 
-# A busy disk can take longer than a run waits for it, and a late run shows a status that most tests do not expect.
-# Tests of late runs use a database that fails.
+# A busy disk can take longer than a run waits for it. Tests of this limit move it.
 run_record.PATIENCE_SECONDS = 60.0
 # MCP servers start slowly on a busy machine, and an application that no longer waits for them has no tools.
 mcp_server.FIRST_TOOLS_SECONDS = 60.0

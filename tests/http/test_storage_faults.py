@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from callboard.agents import RunContext
-from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL
+from callboard.runs.recorder import NOT_REMEMBERED
 from callboard.storage.sql import database as database_module
-from callboard.storage.sql import sqlite
+from callboard.storage.sql import run_record, sqlite
 from callboard_protocol import Done, Event, Message, Status, ToolCallComplete, ToolCallStart
 from tests.runs.promises import check
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
@@ -72,36 +72,6 @@ async def test_a_lock_that_ends_in_time_costs_nothing(tmp_path: Path, monkeypatc
         assert [await outputs(service, f"chat{number}") for number in range(3)] == [WHOLE] * 3
 
 
-async def test_a_turn_that_could_not_be_written_at_first_is_whole_at_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.1)
-    told = asyncio.Event()
-    unlocked = asyncio.Event()
-
-    async def script(context: RunContext) -> AsyncIterator[Event]:
-        yield Message(content="Let me look.")
-        yield ToolCallStart(tool_call_id="a", tool_name="search")
-        told.set()
-        await unlocked.wait()
-        yield ToolCallComplete(tool_call_id="a", result="found")
-        yield Message(content="Found it.")
-
-    async with serving(tmp_path, ScriptedAgent(script)) as service:
-        async with locked_by_another_program(tmp_path / "callboard.db"):
-            run = asyncio.create_task(stored_run(service, "chat"))
-            await told.wait()
-        unlocked.set()
-        assert check_answered(await run) == [NOT_REMEMBERED, REMEMBERED_AFTER_ALL]
-        kept = (await service.client.get("/v1/chats/chat/messages")).json()["messages"]
-        assert [(row["role"], row["content"] or row["tool_output"]) for row in kept] == [
-            ("user", "hi"),
-            ("assistant", "Let me look."),
-            ("tool", "found"),
-            ("assistant", "Found it."),
-        ]
-
-
 async def test_a_stop_reaches_the_agent_while_the_database_is_locked(tmp_path: Path) -> None:
     begun, stopped = asyncio.Event(), asyncio.Event()
 
@@ -126,13 +96,15 @@ async def test_a_stop_reaches_the_agent_while_the_database_is_locked(tmp_path: P
 
 @pytest.mark.parametrize("trouble", [no_room_on_the_disk, no_large_files])
 async def test_a_full_disk_costs_memory_and_no_answer_until_there_is_room_again(
-    tmp_path: Path, trouble: Callable[[], AbstractContextManager[None]]
+    tmp_path: Path, trouble: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path, ScriptedAgent(one_call)) as service:
         assert check_answered(await stored_run(service, "before")) == []
+        monkeypatch.setattr(run_record, "PATIENCE_SECONDS", 0.1)
         with trouble():
             for number in range(3):
                 assert check_answered(await stored_run(service, f"full{number}")) == [NOT_REMEMBERED]
+        monkeypatch.undo()
         assert check_answered(await stored_run(service, "after")) == []
         assert (await service.client.get("/health")).status_code == 200
         assert await outputs(service, "before") == await outputs(service, "after") == WHOLE

@@ -19,9 +19,10 @@ from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
-from callboard.runs.recorder import NOT_REMEMBERED, REMEMBERED_AFTER_ALL, Ending, Recorder
+from callboard.runs.recorder import NOT_REMEMBERED, Ending, Recorder
 from callboard.storage import GivenAnswer, Store, StoredRun
 from callboard.storage.sql import database as database_module
+from callboard.storage.sql import run_record
 from callboard.text import storable
 from callboard_protocol import (
     Done,
@@ -302,6 +303,7 @@ async def test_failing_database_is_reported_once_and_the_run_continues(
 
         async def lock_database(number: int) -> None:
             if number == locked_from:
+                monkeypatch.setattr(run_record, "PATIENCE_SECONDS", 0.1)
                 await lock.enter_async_context(locked_by_another_program(database))
 
         numbered = await recorded(STEPS, store=store, before=lock_database)
@@ -317,21 +319,6 @@ async def test_failing_database_is_reported_once_and_the_run_continues(
         "tool_call_error",
         "done",
     ]
-
-
-async def test_turn_stored_late_is_reported(store: Store, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_module, "PATIENCE_SECONDS", 0.05)
-    async with AsyncExitStack() as lock:
-
-        async def lock_first_call(number: int) -> None:
-            if number == 0:
-                await lock.enter_async_context(locked_by_another_program(database))
-            elif number == 1:
-                await lock.aclose()
-
-        events = await shown(STEPS, store=store, before=lock_first_call)
-    told = [event.content for event in events if isinstance(event, Status)]
-    assert told == [NOT_REMEMBERED, REMEMBERED_AFTER_ALL]
 
 
 async def test_secret_in_a_tool_error_is_redacted_in_events_and_store(store: Store) -> None:

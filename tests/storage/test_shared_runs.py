@@ -212,10 +212,9 @@ async def test_call_rows_of_an_earlier_owner_are_refused_after_a_takeover(store:
     await steps.call_started(HistoryCall("a", "pay", "{}", 0, 0), "")
     [taken] = await heir.take_over()
     record = store.record(heir, taken, Turn("chat", "run", "message", "ann", None))
-    assert record.writer
     await record.writer.restore()
     record.append(StoredFrame(b"end"), record.writer.rows.end_call("a", "Error: lost", "interrupted", None))
-    await record.store_now()
+    await record.store()
     # Neither the call's end nor another call is stored by the server that has lost the run.
     await steps.call_ended("a", "paid", None, 5)
     await steps.call_started(HistoryCall("b", "pay", "{}", 1, 0), "")

@@ -499,12 +499,11 @@ async def go_on(folder: Path, model: OpenAIServer, left: Append, **settings: Any
     """Return all events of a run whose server was killed once these events and changes were stored."""
     async with left_run(folder) as (url, run, store):
         record = store.record(store.stored_runs("gone"), run, Turn("chat", "run", "message", "ann", None, place=1))
-        assert record.writer
         seq = 0
         for event, changes in left(record.writer.rows):
             seq += event is not None
             record.append(StoredFrame(encode(seq, event)) if event else None, changes)
-        await record.store_now()
+        await record.store()
     settings |= {"database_url": url, "model_base_url": model.base_url, "model": "m"}
     found = await read_rest(folder, Seats().agent(), **settings)
     check(found)

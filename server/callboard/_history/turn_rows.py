@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from sys import getsizeof
 from typing import Any
 
 from callboard._history.records import ChatDict, HistoryCall, StoredStatus
@@ -17,8 +16,6 @@ from callboard.text import storable
 
 MAX_EVENTS = 100
 """The most status events that are stored for one call: half of them are the first, half the last."""
-ROW_BYTES = 1_000
-"""A rough estimate of the memory of a row change without its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +89,6 @@ class TurnRows:
         self.turn = turn
         self.ending: str | None = None
         """The run's last event as JSON, if the turn was restored and has ended."""
-        self.size_bytes = 0
-        """A rough estimate of the memory of the turn's texts."""
         self._compact_results = compact_results
         self._calls: dict[str, HistoryCall] = {}
         self._started_at: dict[str, float] = {}
@@ -139,7 +134,6 @@ class TurnRows:
             return []
         stored = {call_id: storable(result) for call_id, result in (results or {}).items()}
         self.turn = replace(self.turn, user_content=user_content, results=stored, response=response)
-        self.size_bytes += _measure([user_content, stored, list(response.new_messages) if response else None])
         changes: list[RowChange] = [self.turn]
         if user_content is not None:
             text = user_content if isinstance(user_content, str) else json.dumps(user_content, ensure_ascii=False)
@@ -170,14 +164,12 @@ class TurnRows:
         self._rows_of_calls[call.tool_call_id] = row.number
         self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
         self._texts.append(text_before)
-        self.size_bytes += 2 * ROW_BYTES + sum(map(getsizeof, (text_before, call.arguments))) + _measure(call.details)
         return [*changes, row]
 
     def add_status(self, tool_call_id: str, status: str, message: str, progress: float | None) -> list[RowChange]:
         """Return the change that stores a status event; see `MAX_EVENTS`."""
         replaces_one = self._status_counts[tool_call_id] >= MAX_EVENTS
         self._status_counts[tool_call_id] += 1
-        self.size_bytes += ROW_BYTES + getsizeof(message)
         stored = StoredStatus(status[:64], message, progress, time.time())
         return [NewStatus(self._rows_of_calls[tool_call_id], stored, replaces_one)]
 
@@ -186,7 +178,6 @@ class TurnRows:
         if tool_call_id not in self._calls:
             return []
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], arguments=arguments)
-        self.size_bytes += getsizeof(arguments)
         return [self._change_call(tool_call_id, {"arguments": arguments})]
 
     def end_call(
@@ -198,7 +189,6 @@ class TurnRows:
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], result=output)
         # The system clock may have been set back since the call started.
         ended_at = max(self._started_at.pop(tool_call_id, 0.0), time.time())
-        self.size_bytes += ROW_BYTES + getsizeof(output)
         ended = {"tool_output": output, "error_code": error_code, "ended_at": ended_at, "duration_ms": duration_ms}
         return [self._change_call(tool_call_id, ended)]
 
@@ -230,7 +220,6 @@ class TurnRows:
             changes.append(self._add_row("assistant", content=text, provider_details=written))
         if ending and self._row_count:
             changes.append(ChangedRow(0, {"ending": ending}))
-        self.size_bytes += len(changes) * ROW_BYTES + getsizeof(text)
         return changes
 
     def _add_row(self, role: str, **values: object) -> NewRow:
@@ -244,14 +233,3 @@ class TurnRows:
 
     def _change_call(self, tool_call_id: str, values: Mapping[str, Any]) -> ChangedRow:
         return ChangedRow(self._rows_of_calls[tool_call_id], values)
-
-
-def _measure(value: object) -> int:
-    """Return a rough estimate of the memory of a JSON value, in bytes."""
-    match value:
-        case dict():
-            return getsizeof(value) + sum(map(_measure, value.values()))
-        case list():
-            return getsizeof(value) + sum(map(_measure, value))
-        case _:
-            return getsizeof(value)

@@ -47,11 +47,10 @@ class GaugeMetrics:
         self._listeners = gauge("callboard_listeners", "Listeners of runs, including runs of other servers.")
         self._log_bytes = gauge("callboard_log_bytes", "The memory that logs, texts and files of runs take.")
         self._waiting_writes = gauge("callboard_store_waiting_writes", "Writes that wait for the store.")
-        self._unwritten_turns = gauge("callboard_store_unwritten_turns", "Turns that the store could not write yet.")
 
     def refresh(self) -> None:
         """Set every gauge to its current value."""
-        runs, queues = self._find_runs(), self._store.queues
+        runs = self._find_runs()
         counts = Counter(self._agents.label(run.identity.agent_id) for run in runs if not run.ended)
         self._labels |= counts.keys()
         for label in sorted(self._labels):
@@ -59,8 +58,7 @@ class GaugeMetrics:
         self._waiting_runs.set(runs.queued)
         self._listeners.set(runs.listeners)
         self._log_bytes.set(runs.log_bytes)
-        self._waiting_writes.set(queues.waiting_writes)
-        self._unwritten_turns.set(queues.unwritten_turns)
+        self._waiting_writes.set(self._store.waiting_writes)
 
 
 class Metrics(Collector):

@@ -35,7 +35,6 @@ from callboard.runs.recorder import Recorder
 from callboard.runs.run import Run, RunIdentity
 from callboard.settings import Settings
 from callboard.storage import (
-    NewRun,
     RunRecord,
     StoredRun,
     StoredRuns,
@@ -136,8 +135,8 @@ class RunFactory:
             signals=left.signals,
         )
         files = RunFiles(run_id, memory)
-        link = partial(self._links.to_result, str(request.chat_id)) if is_stored(request) else lambda _: None
-        rows = record.writer.rows if record and record.writer else None
+        link = partial(self._links.to_result, str(request.chat_id)) if stored else lambda _: None
+        rows = record.writer.rows if record else None
         audit_fields = {
             "user_id": identity.user_id,
             "key": spec.caller,
@@ -172,8 +171,8 @@ class RunFactory:
         if record:
             log.on_lost = run.abandon
             log.store_in(record, files)
-        if conversation.history.is_missing:
-            recorder.report_late(True)
+        if conversation.history.is_missing or (is_stored(request) and stored is None):
+            recorder.report_unremembered()
         run.start(
             spec.agent,
             partial(self._make_context, spec, log, recorder, redaction, inputs, observers),
@@ -213,7 +212,7 @@ class RunFactory:
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
         recorder.calls.openwebui_tools = [tool.name for tool in offer.tools]
         redacted, sources = await self._add_history(messages, conversation, recorder, observers)
-        if spec.record and spec.record.writer:
+        if spec.record:
             log.write(await self._make_question_changes(spec.record.writer.rows, conversation, messages, files))
         model, status = await find_model(spec.agent, self._services.model, conversation.history.model)
         if status:
@@ -297,21 +296,25 @@ class RunFactory:
         results = await self._redaction.large(dict(conversation.results))
         return rows.begin(await self._redaction.large(find_question(messages)), results, response)
 
-    def open_record(self, stored: StoredRun | None, conversation: Conversation, new: NewRun | None) -> RunRecord | None:
+    def open_record(self, stored: StoredRun | None, conversation: Conversation) -> RunRecord | None:
         """Return the record of a new run; None if it is not stored."""
         if stored is None:
             return None
         place = sum(message["role"] == "user" for message in conversation.messages)
-        return self._make_record(stored, _make_turn(stored, place, name_user(conversation.request)), new)
+        return self._make_record(stored, place, name_user(conversation.request))
 
-    def _make_record(self, stored: StoredRun, turn: Turn | None, new: NewRun | None = None) -> RunRecord:
-        return self._store.record(
-            self._stored_runs,
-            stored,
-            turn,
-            new=new,
-            compact_results=self._settings.compact_results,
+    def _make_record(self, stored: StoredRun, place: int | None, user_name: str | None) -> RunRecord:
+        turn = Turn(
+            str(stored.chat_id),
+            stored.run_id,
+            stored.message_id,
+            stored.user_id,
+            None,
+            place=place,
+            agent_id=stored.agent_id,
+            user_name=user_name,
         )
+        return self._store.record(self._stored_runs, stored, turn, compact_results=self._settings.compact_results)
 
     @asynccontextmanager
     async def record_of_left_run(
@@ -327,7 +330,7 @@ class RunFactory:
             raise RunLost(f"run {stored.run_id!r} has been taken over by another server, or has ended")
         stored = replace(found, age_seconds=stored.age_seconds)
         place = sum(message.role == "user" for message in request.messages) if request else None
-        record = self._make_record(stored, _make_turn(stored, place, name_user(request) if request else None))
+        record = self._make_record(stored, place, name_user(request) if request else None)
         with ExitStack() as unless_used:
             unless_used.callback(record.stop)
             yield stored, record
@@ -369,19 +372,6 @@ class RunFactory:
         if history.is_missing or not is_alone:
             ids.distrust()
         return ids
-
-
-def _make_turn(stored: StoredRun, place: int | None, user_name: str | None) -> Turn:
-    return Turn(
-        str(stored.chat_id),
-        stored.run_id,
-        stored.message_id,
-        stored.user_id,
-        None,
-        place=place,
-        agent_id=stored.agent_id,
-        user_name=user_name,
-    )
 
 
 def find_question(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | None:

@@ -21,8 +21,6 @@ async def forget_user(store: Store, stored_runs: StoredRuns, user_id: str, key: 
     `key` is the name of the API key of the request, for the log. Data of runs that the user starts in the meantime
     may remain. Raises `StorageError`.
     """
-    # Otherwise a run that is not even begun in the database would come after all.
-    await store.database.late.store()
     await _end_runs(stored_runs, user_id)
     runs = await stored_runs.forget_user(user_id)
     forgotten = {**await store.forget_user(user_id), "run": runs}

@@ -121,24 +121,28 @@ class Inputs:
         request_id = request.request_id
         if not (self.can_park and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")):
             return False
-        if self._stored_runs is None or self._log.failure:
+        if (stored_runs := self._shared) is None:
             return False
         try:
             # If another server has accepted an answer in the meantime, this answer arrives soon.
-            await self._stored_runs.let_wait(self._run_id, request_id)
+            await stored_runs.let_wait(self._run_id, request_id)
         except StorageError:
             return False
         self.waiting.add(request_id)
         self.consider_parking()
         return True
 
+    @property
+    def _shared(self) -> StoredRuns | None:
+        """Where other servers find the questions and store answers; None if the run is not stored."""
+        return self._stored_runs if self._log.is_recorded else None
+
     async def _close(self, request_id: str) -> bool:
         """Close a question on all servers; return False if another server has accepted an answer already."""
-        # The question of a late run may not be stored, and is unknown to other servers then.
-        if self._stored_runs is None or self._log.failure:
+        if (stored_runs := self._shared) is None:
             return True
         try:
-            return await self._stored_runs.answer(self._run_id, request_id, GivenAnswer(None))
+            return await stored_runs.answer(self._run_id, request_id, GivenAnswer(None))
         except StorageError:
             return True
 
@@ -165,15 +169,12 @@ class Inputs:
         Raises `UnknownInput` if it is not open, or already answered on any server, and `StorageError` if another server
         may take the run over and would not learn of the answer.
         """
-        if self._stored_runs:
+        if stored_runs := self._shared:
             try:
-                # A question that was shown is stored, unless the run is late.
-                if self._log.failure:
-                    raise self._log.failure
-                if not await self._stored_runs.answer(self._run_id, request_id, given):
+                if not await stored_runs.answer(self._run_id, request_id, given):
                     raise unknown_input(request_id)
             except StorageError:
-                if not await self._stored_runs.is_alone():
+                if not await stored_runs.is_alone():
                     raise
             else:
                 self.accept({request_id: given})

@@ -225,12 +225,11 @@ async def reopen(
 
     Raises `StorageError` and `RunLost`.
     """
-    assert record.writer is not None
     turn = await record.writer.restore()
     if record.writer.rows.ending:
         # The turn has ended, only the last event was not stored.
         _append(record, stored.last_seq, [_LAST_EVENT.validate_json(record.writer.rows.ending)])
-        await record.store_now()
+        await record.store()
         return None
     left = await read_left_run(stored_runs, stored.run_id)
     if left.call_ids and (turn is None or not left.call_ids <= turn.call_ids):
@@ -245,7 +244,7 @@ async def reopen(
     repeated = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     added = _end_unfinished(left, repeated)
     _append(record, stored.last_seq, added)
-    await record.store_now()
+    await record.store()
     conversation = await open_conversation(store, request, stored.run_id, None)
     if conversation.history.is_missing:
         # Without its finished calls the agent would repeat them.
@@ -296,7 +295,6 @@ async def end_run(
     record: RunRecord, stored: StoredRun, left: LeftRun, ending: Error
 ) -> Sequence[Error | ToolCallError]:
     """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
-    assert record.writer is not None
     turn = await record.writer.restore()
     rows = record.writer.rows
     # Without rows the chat was deleted, and with an ending the text has its row.
@@ -309,7 +307,7 @@ async def end_run(
     for call in () if rows.ending else rows.open_calls:
         record.append(changes=rows.end_call(call.tool_call_id, format_error(NOT_STARTED), "interrupted", None))
     record.append(changes=rows.finish(answer, is_answered=False, ending=ending.model_dump_json()))
-    await record.store_now()
+    await record.store()
     return last
 
 
@@ -348,7 +346,6 @@ def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
 
 def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Rewind | ToolCallError]) -> None:
     """Append events after `last_seq` to the record, with the row changes of the calls that they end."""
-    assert record.writer is not None
     for seq, event in enumerate(events, last_seq + 1):
         changes = []
         if isinstance(event, ToolCallError):

@@ -7,10 +7,9 @@ see an event after its record has stored it.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
 
 from callboard._history import RowChange
-from callboard.errors import LogExpired, StorageError
+from callboard.errors import LogExpired
 from callboard.runs.files import RunFiles
 from callboard.runs.memory_budget import RunMemory
 from callboard.storage import RunRecord, StoredFrame
@@ -53,14 +52,15 @@ class EventLog:
         self._shown_seq = 0
         self._record: RunRecord | None = None
         self._files = RunFiles("")
-        self.on_late_changed: Callable[[bool], None] = lambda _: None
-        """Called with True when events can no longer be stored, with False when they are stored again."""
+        self.on_unremembered: Callable[[], None] = lambda: None
+        """Called when the answer may not be remembered, before the last event."""
         self.on_lost: Callable[[], None] = lambda: None
-        """Called when another server has taken over the run."""
+        """Called when another server continues the run."""
         self.is_abandoned = False
         """True after `abandon`: another server continues the run."""
         self.closed = False
-        self._is_parked = False
+        self._last: Done | Error | Parked | None = None
+        """The event that no other may follow."""
 
     def store_in(self, record: RunRecord, files: RunFiles) -> None:
         """Store the events in `record` as well, with the files that they link to."""
@@ -68,9 +68,9 @@ class EventLog:
         self._files = files
         record.report_to(self)
 
-    def on_shown(self, seq: int | None) -> None:
-        """Show the events up to `seq`, or all events, to listeners; see `RecordListener`."""
-        self._shown_seq = self.last_seq if seq is None else max(self._shown_seq, seq)
+    def on_shown(self, seq: int) -> None:
+        """Show the events up to `seq` to listeners; see `RecordListener`."""
+        self._shown_seq = max(self._shown_seq, seq)
         self._wake()
 
     def on_stored(self) -> None:
@@ -78,31 +78,23 @@ class EventLog:
         if self.is_recorded:
             self._files.drop_stored()
 
-    def on_late(self) -> None:
-        """Report that the run cannot be stored at the moment; see `RecordListener`."""
-        if self.closed:
-            return
-        last = self._take_back_last()
-        self.on_late_changed(True)
-        if isinstance(last, Parked):
-            # No server could find the run and continue it.
-            self._is_parked = False
-        elif last:
-            # Not `append`, because observers have received this event.
-            self._append(last)
+    def on_rows_dropped(self) -> None:
+        """Report that the answer may not be remembered; see `RecordListener`."""
+        if self._last is None:
+            self.on_unremembered()
 
-    def _take_back_last(self) -> Event | None:
-        """Remove and return an event that no event may follow, if it is not stored."""
-        if not (self._record and self._shown_seq < self.last_seq and self._record.take_back_last()):
-            return None
-        frame = self._frames.pop()
-        self._count_bytes(-len(frame))
-        return next(_decode(Decoder(), frame))
-
-    def on_recovered(self) -> None:
-        """Report that the run is stored again; see `RecordListener`."""
+    def on_unstored(self) -> None:
+        """Report that the answer may not be remembered, and show all events; see `RecordListener`."""
         if not self.closed:
-            self.on_late_changed(False)
+            last, self._last = self._last, None
+            if last:
+                # No listener has seen it, and the report comes before it.
+                self._count_bytes(-len(self._frames.pop()))
+            self.on_unremembered()
+            if last and not isinstance(last, Parked):
+                # Not `append`, because observers have received this event.
+                self._append(last)
+        self.on_shown(self.last_seq)
 
     def continue_after(self, seq: int) -> None:
         """Continue after event `seq` of another server; listeners read the earlier events from the database."""
@@ -111,29 +103,18 @@ class EventLog:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether listeners see an event only after its commit, unless the run is late."""
-        return self._record is not None and self._record.writer is not None
+        """Whether listeners see an event only after its commit."""
+        return self._record is not None and not self._record.is_unstored
 
     @property
     def is_stored(self) -> bool:
         """Whether the database has all events so far."""
         return self._record is not None and self.is_recorded and self._record.is_stored
 
-    @property
-    def failure(self) -> StorageError | None:
-        """The error because of which the run continues without the database; None if there is none."""
-        return self._record.failure if self._record else None
-
     async def wait_until_stored(self) -> None:
-        """Wait until all events are stored, or the run continues without the database, or is abandoned."""
+        """Wait until all events are stored, or nothing more of the run is stored, or it is abandoned."""
         if self._record and not self.is_abandoned:
             await self._record.wait_until_stored()
-
-    async def store_now(self) -> None:
-        """Try once to store the events that a failing database has not stored."""
-        if self._record:
-            with suppress(StorageError):
-                await self._record.store_now()
 
     @property
     def last_seq(self) -> int:
@@ -146,6 +127,8 @@ class EventLog:
         self._append(event, changes)
 
     def _append(self, event: Event, changes: Sequence[RowChange] = ()) -> None:
+        if isinstance(event, Done | Error | Parked):
+            self._last = event
         seq = self.last_seq + 1
         frame = encode(seq, event)
         self._frames.append(frame)
@@ -159,7 +142,7 @@ class EventLog:
             parks = [APPROVAL_PREFIX + call_id for call_id in event.tool_call_ids] if isinstance(event, Parked) else ()
             self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, parks), changes)
         if not self.is_recorded:
-            self.on_shown(None)
+            self.on_shown(self.last_seq)
 
     def write(self, changes: Sequence[RowChange]) -> None:
         """Store row changes that belong to no event."""
@@ -183,12 +166,11 @@ class EventLog:
 
     async def park(self, tool_call_ids: Sequence[str]) -> bool:
         """Release the run until the approval of one of its calls is answered; return False if that is not stored."""
-        if not self.is_recorded or self.failure:
+        if not self.is_recorded:
             return False
-        self._is_parked = True
         self._append(Parked(tool_call_ids=tuple(tool_call_ids)))
         await self.wait_until_stored()
-        return self._is_parked
+        return self.is_recorded
 
     def abandon(self) -> None:
         """Stop storing and showing events: another server continues the run, and listeners reconnect there."""

@@ -56,7 +56,6 @@ NOT_REMEMBERED = (
     "The server cannot use its database at the moment: earlier tool calls may be missing, and this answer may not be "
     "remembered."
 )
-REMEMBERED_AFTER_ALL = "The server's database works again: this answer is stored."
 
 DECLINED = frozenset({ToolDenied.code, ToolNotAsked.code, ToolNotAnswered.code})
 """The error codes of calls that have not run because of a decision, or because there was none."""
@@ -111,7 +110,7 @@ class Recorder:
         self.earlier_sources = EarlierSources()
         """The sources of earlier turns; filled before the agent starts."""
         self._log = log
-        log.on_late_changed = self.report_late
+        log.on_unremembered = self.report_unremembered
         self._rows = rows
         self._redaction = redaction or Redaction()
         self._inputs = inputs
@@ -125,7 +124,7 @@ class Recorder:
         self._asked_about: dict[str, str] = {}
         self._recording = asyncio.Lock()
         self._throttles: dict[str, Throttle[ToolStatus]] = {}
-        self._is_reported_late = False
+        self._is_reported_unremembered = False
         self._is_closed = False
 
     def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source], answer: str) -> None:
@@ -139,17 +138,14 @@ class Recorder:
         for source in sources:
             self.earlier_sources.exclude_sent(source)
 
-    def report_late(self, is_late: bool) -> None:
-        """Send a status when the run can no longer be stored, and when it is stored again."""
-        if is_late != self._is_reported_late:
-            self._is_reported_late = is_late
-            content = NOT_REMEMBERED if is_late else REMEMBERED_AFTER_ALL
-            self._text.send_after_text(Status(content=content, done=True))
+    def report_unremembered(self) -> None:
+        """Send a status, once, that the answer may not be remembered."""
+        if not self._is_reported_unremembered:
+            self._is_reported_unremembered = True
+            self._text.send_after_text(Status(content=NOT_REMEMBERED, done=True))
 
     async def record(self, event: Event) -> None:
         """Record one event of the agent. The start of a call is stored on return, so that its tool may run.
-
-        If the database fails, the run continues without it, and a status tells the user.
 
         Raises:
             AgentError: The agent yielded an object that is not an event.
@@ -182,13 +178,7 @@ class Recorder:
             if isinstance(last, Error):
                 last = last.model_copy(update={"message": without_paths(last.message)})
             last = await redact_event(last, self._redaction)
-            changes = self._end_turn(ending, last)
-            if self._log.failure:
-                # Store the changes first: if that succeeds, a status says so before the last event.
-                self._log.write(changes)
-                await self._log.store_now()
-                changes = []
-            self._send(last, changes)
+            self._send(last, self._end_turn(ending, last))
             await self._log.wait_until_stored()
             self._close()
 
@@ -244,7 +234,7 @@ class Recorder:
     def _close(self) -> None:
         # Reference cycles between recorder and log would keep the whole run in memory.
         self._text.flush()
-        self._log.on_late_changed = lambda _: None
+        self._log.on_unremembered = lambda: None
         self._throttles.clear()
         self._log.close()
 

@@ -151,10 +151,10 @@ class Run:
 
     async def is_listened_to(self) -> bool:
         """Return whether the run has a listener on any server; True if the database cannot be read."""
+        if self._listeners or self._stored_runs is None or not self.log.is_recorded:
+            return self._listeners > 0
         try:
-            return self._listeners > 0 or (
-                self._stored_runs is not None and await self._stored_runs.is_listened_to(self.run_id)
-            )
+            return await self._stored_runs.is_listened_to(self.run_id)
         except StorageError:
             return True
 
@@ -192,7 +192,7 @@ class Run:
         """
         # First, because the database may be slow.
         self.cancel()
-        if self._stored_runs and not self.ended:
+        if self._stored_runs and self.log.is_recorded and not self.ended:
             try:
                 await self._stored_runs.cancel(self.run_id)
             except StorageError:

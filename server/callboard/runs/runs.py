@@ -32,7 +32,6 @@ from callboard.runs.stored_request import StoredRequest, enter_origin, find_orig
 from callboard.settings import Settings
 from callboard.storage import (
     OWN_CHAT_PREFIX,
-    NewRun,
     RunRecord,
     RunSignals,
     StoredRun,
@@ -172,7 +171,7 @@ class Runs:
             is_alone = await self._stored_runs.is_alone()
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
             packed = await self._pack(request) if continuation is None and is_stored(request) else None
-            stored, new = await self._begin_in_store(run_id, conversation.request, packed)
+            stored = await self._begin_in_store(run_id, conversation.request, packed)
             try:
                 if existing := self._find_here(run_id, identity):
                     return existing
@@ -182,7 +181,7 @@ class Runs:
                     return stored
                 self._refuse_when_closing()
             except (RunConflict, ShuttingDown):
-                if isinstance(stored, StoredRun) and not new:
+                if isinstance(stored, StoredRun):
                     # Otherwise the run would stay active, or another server would take it over, without a client.
                     with suppress(StorageError):
                         await self._stored_runs.withdraw(run_id)
@@ -194,7 +193,7 @@ class Runs:
                 conversation,
                 functions,
                 is_alone,
-                self._factory.open_record(stored, conversation, new),
+                self._factory.open_record(stored, conversation),
                 stored,
                 caller,
                 can_be_continued=stored is not None and packed is not None and _can_continue(agent),
@@ -316,12 +315,12 @@ class Runs:
 
     async def _begin_in_store(
         self, run_id: str, request: RunRequest, packed: bytes | None
-    ) -> tuple[StoredRun | FollowedRun | None, NewRun | None]:
-        """Begin the run in the database as this server's; return (None, None) if the run is not stored.
+    ) -> StoredRun | FollowedRun | None:
+        """Begin the run in the database as this server's; return None if the run is not stored.
 
-        The first value is a `FollowedRun` if the database has a run with that id. `packed` is the request for a server
-        that continues the run. If the database fails, the second value is what the run's record needs to begin the run
-        later. Raises `StorageError` if there may be other servers.
+        Returns a `FollowedRun` if the database has a run with that id. `packed` is the request for a server that
+        continues the run. If the database fails, the run is not stored. Raises `StorageError` if there may be other
+        servers.
         """
         mine = StoredRun(run_id, *identify(request), last_seq=1)
         first = encode(1, RunStart(run_id=run_id, agent=request.agent))
@@ -337,8 +336,8 @@ class Runs:
                 # Another server may have the run already, or begin it at the same time.
                 raise
             _log.warning("run_not_begun", run_id=run_id, error=str(error))
-            return (mine, NewRun(packed, first)) if is_stored(request) else (None, None)
-        return (self._follow(there) if there and there is not mine else there), None
+            return None
+        return self._follow(there) if there and there is not mine else there
 
     def _follow(self, stored: StoredRun) -> FollowedRun:
         return FollowedRun(stored, self._stored_runs, self._poller, self._runs.get)
@@ -399,6 +398,8 @@ class Runs:
             ends[end].abandon()
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
+        with suppress(StorageError):
+            await self._stored_runs.withdraw_given_up()
         await self._quota.close()
         await self._factory.formats.call_styles.descriptions.aclose()
         self._is_closed = True

@@ -16,7 +16,7 @@ from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_record import NewRun, RunRecord
+from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.sql.store import Store
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.sql.usage import Usage
@@ -58,7 +58,6 @@ from callboard.storage.values import (
     StoredFrame,
     StoredMessage,
     StoredRun,
-    StoreQueues,
     ToolCallFilter,
     ToolCallPage,
     WaitingApproval,
@@ -89,7 +88,6 @@ __all__ = [
     "Line",
     "Memories",
     "Memory",
-    "NewRun",
     "NoteKind",
     "Notification",
     "OpenRun",
@@ -108,7 +106,6 @@ __all__ = [
     "SelfNotes",
     "Store",
     "StoreAccess",
-    "StoreQueues",
     "StoredCall",
     "StoredFrame",
     "StoredMessage",

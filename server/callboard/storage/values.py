@@ -56,14 +56,6 @@ class StoreAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreQueues:
-    """The lengths of the queues: writes that wait for a transaction, and runs that could not be stored yet."""
-
-    waiting_writes: int = 0
-    unwritten_turns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class StoredRun:
     """A row of the `runs` table.
 

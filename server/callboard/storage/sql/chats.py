@@ -8,7 +8,6 @@ response refers to it any more.
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func,
 from callboard._history import ChatHistory, StoredTurn
 from callboard._history.records import StoredStatus
 from callboard._history.turns import group_calls, read_turns
-from callboard.errors import StorageError, UnknownChat, UnknownToolCall
+from callboard.errors import UnknownChat, UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T
 from callboard.storage.sql.queries import UserChats, match_call, read_page, unknown_chat
@@ -81,21 +80,16 @@ class Chats(UserChats):
     async def history(self, chat_id: str) -> ChatHistory:
         """Return the tool calls and the chosen model of a chat, empty for a chat that does not exist yet.
 
-        Late runs of the chat are stored first; if that fails, their calls are read from memory. Raises `UnknownChat` if
-        the chat is another user's.
+        Raises `UnknownChat` if the chat is another user's.
         """
-        with suppress(StorageError):
-            await self._database.late.store(chat_id)
         rows = await self._database.read(
             lambda connection: connection.execute(READ_HISTORY, {"chat": chat_id}).all(), is_patient=True
         )
         if rows and rows[0].user_id != self._user_id:
             raise unknown_chat(chat_id)
-        stored = [read_history_call(row) for row in rows if row.role == "tool"]
-        late = self._database.late.calls(chat_id, self._user_id)
-        calls = {call.tool_call_id: call for call in [*stored, *late]}
+        calls = tuple(read_history_call(row) for row in rows if row.role == "tool")
         answers = [(row.content or "", json.loads(row.provider_details)) for row in rows if row.role == "assistant"]
-        return ChatHistory(tuple(calls.values()), tuple(answers), rows[0].model if rows else None)
+        return ChatHistory(calls, tuple(answers), rows[0].model if rows else None)
 
     async def turns(self, chat_id: str) -> list[StoredTurn]:
         """Return the turns of a chat, oldest first; none if the user has no such chat."""
@@ -145,8 +139,6 @@ class Chats(UserChats):
 
     async def chat_of_call(self, tool_call_id: str) -> str | None:
         """Return the chat id of a call, None if this user has no such call."""
-        with suppress(StorageError):
-            await self._database.late.store()
         is_call = messages.c.tool_call_id == tool_call_id, messages.c.role == "tool"
         chat_id: str | None = await self._database.scalar(
             select(messages.c.chat_id).join(chats).where(*is_call, self._is_mine)
@@ -166,15 +158,12 @@ class Chats(UserChats):
 
     async def delete(self, chat_id: str) -> None:
         """Delete a chat with its messages and calls; raises `UnknownChat`."""
-        # A late run of the chat would be stored after the deletion.
-        await self._database.late.store(chat_id)
         is_chat = and_(chats.c.id == chat_id, self._is_mine)
         if not await self._database.write(partial(_delete_some, is_chat)):
             raise unknown_chat(chat_id)
 
     async def delete_all(self, begun_before: float) -> int:
         """Delete the chats with a client's id that began before a time, in Unix seconds; return their number."""
-        await self._database.late.store()
         return await delete_chats(self._database, (chats.c.created_at < begun_before) & ~IS_OWN & self._is_mine)
 
     async def timeline(self, chat_id: str) -> list[StoredCall]:

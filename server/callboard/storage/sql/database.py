@@ -47,7 +47,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from callboard.errors import StorageError
 from callboard.storage.bus import Bus
 from callboard.storage.sql.failures import describe_failure, is_connection_lost, is_database_failure, is_temporary
-from callboard.storage.sql.late_records import LateRecords
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS
 from callboard.storage.sql.versions import UnknownVersion, alembic_lock, count_missing, migrate
 from callboard.storage.values import StoreAccess
@@ -147,7 +146,6 @@ class Database(ABC):
 
     def _reset(self) -> None:
         """Create the objects that belong to one event loop: the database may be started again in another one."""
-        self.late = LateRecords()
         self._is_starting = True
         self._health: asyncio.Task[StorageError | None] | None = None
         self._waiting: list[_Write] = []
@@ -194,7 +192,6 @@ class Database(ABC):
 
     async def close(self) -> None:
         """Try to write everything that waits, and close all connections."""
-        await self.late.close()
         if writers := {task for task in (self._writer, *self._single_writes) if task}:
             await asyncio.wait(writers)
         # A server that no longer answers would block the close.
@@ -422,7 +419,6 @@ class Database(ABC):
         if is_writing:
             self._is_in_trouble = False
             self._written_at = time.monotonic()
-            self.late.retry()
         return result
 
     async def _attempt(self, transaction: Transaction[T], deadline: float, run: Callable[[Work[T]], Awaitable[T]]) -> T:
@@ -447,10 +443,6 @@ class Database(ABC):
     @abstractmethod
     async def is_alone(self) -> bool:
         """Return whether no other server uses the database, as far as this one knows."""
-
-    def may_lose_runs(self) -> bool:
-        """Return whether another server could take over the runs of this one while it is running."""
-        return False
 
     @abstractmethod
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:

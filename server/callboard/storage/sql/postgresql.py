@@ -96,11 +96,7 @@ class PostgresqlDatabase(Database):
 
     async def is_alone(self) -> bool:
         """Return whether the last renewals of this server's lease found no lease of another server."""
-        return not self.may_lose_runs()
-
-    def may_lose_runs(self) -> bool:
-        """Return whether one of the last renewals of this server's lease found a lease of another server."""
-        return self._lease is not None and not self._lease.peers.is_alone
+        return self._lease is None or self._lease.peers.is_alone
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return the servers whose leases have expired."""

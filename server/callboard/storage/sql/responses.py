@@ -7,12 +7,10 @@ the output items, and exists also without a chat.
 import json
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 
 from sqlalchemy import Connection, insert, select
 
 from callboard._history.turns import join_responses
-from callboard.errors import StorageError
 from callboard.storage.sql.chats import load_turns
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import chats, response_items, responses
@@ -32,8 +30,6 @@ class Responses:
 
     async def load(self, run_id: str) -> PastResponse | None:
         """Return the response of a run, None if this user has none."""
-        with suppress(StorageError):
-            await self._database.late.store()
         mine = responses.c.run_id == run_id, chats.c.user_id == self._user_id
 
         def read(connection: Connection) -> PastResponse | None:

@@ -23,7 +23,7 @@ from callboard.storage.sql.parking import list_waiting_approvals
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_record import NewRun, RunRecord
+from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.stored_runs import IS_ACTIVE, StoredRuns
 from callboard.storage.sql.tables import chats, messages, now, response_items, responses, runs, usage
@@ -37,7 +37,6 @@ from callboard.storage.values import (
     Line,
     StoreAccess,
     StoredRun,
-    StoreQueues,
 )
 from callboard_protocol import EXTERNAL_ID_PREFIX
 
@@ -85,22 +84,21 @@ class Store:
         self.database.on_access = on_access
 
     @property
-    def queues(self) -> StoreQueues:
-        """The current lengths of the queues."""
-        return StoreQueues(self.database.waiting_writes, len(self.database.late))
+    def waiting_writes(self) -> int:
+        """The number of writes that wait for a transaction."""
+        return self.database.waiting_writes
 
     def record(
         self,
         stored_runs: StoredRuns,
         run: StoredRun,
-        turn: Turn | None,
+        turn: Turn,
         *,
-        new: NewRun | None = None,
         compact_results: CompactResults = "cited",
     ) -> RunRecord:
-        """Return a record for a run of this server, and for the rows of its turn if there is one; see `RunRecord`."""
-        writer = TurnWriter(self.database, TurnRows(turn, compact_results)) if turn else None
-        return RunRecord(self.database, stored_runs, run, writer, new=new)
+        """Return a record for a run of this server, and for the rows of its turn; see `RunRecord`."""
+        writer = TurnWriter(self.database, TurnRows(turn, compact_results))
+        return RunRecord(stored_runs, run, writer)
 
     def chats(self, user_id: object) -> Chats:
         """Return the chats of a user; of every user for `ANY_USER`."""
@@ -176,7 +174,6 @@ class Store:
         """Delete a chat whose id the server has made, unless it contains a response."""
         if not chat_id.startswith(OWN_CHAT_PREFIX):
             return
-        await self.database.late.store(chat_id)
         is_kept = select(responses.c.run_id).where(responses.c.chat_id == chat_id).exists()
         await self.database.execute(delete(chats).where(chats.c.id == chat_id, ~is_kept))
 

@@ -93,8 +93,8 @@ class StoredRuns:
         self._server_id = server_id
         # The epochs of the runs that this server runs or is about to run.
         self._own: dict[str, int] = {}
-        # Runs whose `begin` failed: their rows may exist, but no server writes into them.
-        self._unbegun: set[str] = set()
+        # Runs that go on without the database: their rows may exist, and are deleted when the database works.
+        self._given_up: set[str] = set()
         self.sweep_seconds = database.sweep_seconds
         self.on_released: Callable[[], None] = lambda: None
         """Called when this server has released a run that any server may take over."""
@@ -145,12 +145,12 @@ class StoredRuns:
         is_new = run.run_id not in self._own
         # Before the write; otherwise `take_over` could see a row that this server owns and does not run.
         self._own.setdefault(run.run_id, run.epoch)
-        self._unbegun.discard(run.run_id)
+        self._given_up.discard(run.run_id)
         try:
             found = await self._database.write(begin)
         except (StorageError, asyncio.CancelledError):
             if is_new:
-                self._unbegun.add(run.run_id)
+                self._given_up.add(run.run_id)
             raise
         if found is not run and is_new:
             del self._own[run.run_id]
@@ -169,13 +169,32 @@ class StoredRuns:
         return run if is_mine else found
 
     async def withdraw(self, run_id: str) -> None:
-        """Delete a run that was inserted, but has not begun."""
+        """Delete a run that was inserted, and has not begun or goes on without the database."""
         # Before the delete: the run may be begun again meanwhile.
         self._own.pop(run_id, None)
-        has_begun = runs.c.last_seq > 1
-        await self._database.execute(
-            delete(runs).where(runs.c.id == run_id, runs.c.owner == self._server_id, ~has_begun)
-        )
+        # A write that was given up may still have parked the run.
+        is_mine = runs.c.owner.in_([self._server_id, UNOWNED])
+        await self._database.execute(delete(runs).where(runs.c.id == run_id, is_mine))
+
+    def give_up(self, run: StoredRun) -> None:
+        """Note that a run goes on without the database: its row is deleted when the database works again.
+
+        Otherwise a server would take the run over later, and repeat its calls.
+        """
+        self._given_up.add(run.run_id)
+
+    def leave(self, run: StoredRun) -> None:
+        """Note that this server no longer runs the run in this epoch: any server may take it over, also this one."""
+        if self._own.get(run.run_id) == run.epoch:
+            del self._own[run.run_id]
+
+    async def withdraw_given_up(self) -> None:
+        """Delete the rows of the runs that go on, or have ended, without the database."""
+        for run_id in tuple(self._given_up):
+            # The run may have been begun again meanwhile.
+            if run_id in self._given_up:
+                await self.withdraw(run_id)
+                self._given_up.discard(run_id)
 
     async def load_request(self, run_id: str) -> bytes | None:
         """Return the request of an active run, None if it has none or has ended."""
@@ -221,13 +240,13 @@ class StoredRuns:
         try:
             is_followed = await self._database.write(append)
         except RunLost:
-            self._disown(run)
+            self.leave(run)
             raise
         if is_followed and frames:
             contents = [frame.frame for frame in frames]
             self._bus.publish(run.run_id, run.last_seq + 1, contents, is_ended=is_last)
         if is_last or parks:
-            self._disown(run)
+            self.leave(run)
         if is_due:
             self._publish_release()
 
@@ -254,11 +273,6 @@ class StoredRuns:
         """Tell all servers that a run may be taken over."""
         self._bus.publish(RELEASED_RUN)
         self.on_released()
-
-    def _disown(self, run: StoredRun) -> None:
-        """Remember that this server no longer runs the run in this epoch."""
-        if self._own.get(run.run_id) == run.epoch:
-            del self._own[run.run_id]
 
     async def find(self, run_ids: Collection[str]) -> dict[str, StoredRun]:
         """Return the existing runs among `run_ids`, by id."""
@@ -373,11 +387,7 @@ class StoredRuns:
         Also takes over runs that this server owns and does not run: an earlier takeover was committed, but the
         connection was lost before the server learned of it.
         """
-        for run_id in tuple(self._unbegun):
-            # The run may have been begun again meanwhile.
-            if run_id in self._unbegun:
-                await self.withdraw(run_id)
-                self._unbegun.discard(run_id)
+        await self.withdraw_given_up()
         active = await self._database.fetch(ACTIVE_RUNS)
         owners = {row.owner for row in active} - {self._server_id}
         dead = await self._database.find_dead_servers(owners) if owners else owners
@@ -406,7 +416,7 @@ class StoredRuns:
         # A new epoch, so that later writes of this server are refused.
         release = update(runs).where(is_mine).values(owner=UNOWNED, epoch=runs.c.epoch + 1)
         is_released = await self._database.execute(release)
-        self._disown(run)
+        self.leave(run)
         if not is_released:
             raise RunLost(f"run {run.run_id!r} was taken over by another server, or deleted")
         self._publish_release()

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, Table, select
 
-from callboard.errors import StorageError, UnknownChat
+from callboard.errors import UnknownChat
 from callboard.storage.sql.chats import Chats, delete_chats
 from callboard.storage.sql.database import Database, Rows
 from callboard.storage.sql.tables import (
@@ -65,8 +65,6 @@ RESPONSE_TABLE = _UserTable("response", responses, json={"input"})
 
 async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line]]:
     """Yield the lines of a user's export page by page, beginning with chats and their messages."""
-    with suppress(StorageError):
-        await database.late.store()
     chat = _UserTable("chat", chats, hidden={"user_id", "id"})
     async for rows in chat.pages(database, user_id):
         for row in rows:
@@ -84,8 +82,6 @@ async def read_user(database: Database, user_id: str) -> AsyncIterator[list[Line
 
 async def forget_user(database: Database, user_id: str) -> Mapping[str, int]:
     """Delete the data of a user, except runs; return the number of deleted rows of each kind."""
-    # Late runs of the user would be stored after the deletion.
-    await database.late.store()
     forgotten = {"chat": await delete_chats(database, chats.c.user_id == user_id)}
     for user_table in USER_TABLES:
         rows = user_table.table
