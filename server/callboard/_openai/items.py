@@ -1,7 +1,8 @@
 """Writers of the items of a response's output. Pure.
 
 A `function_call` asks the client to run a function. An `mcp_call` reports a tool that ran elsewhere, with its result in
-the same item. The forms are from https://platform.openai.com/docs/api-reference/responses-streaming.
+the same item; clients with tools would run a `function_call` of the server's tool once more. The forms are from
+https://platform.openai.com/docs/api-reference/responses-streaming.
 """
 
 import json
@@ -132,7 +133,10 @@ class ReasoningWriter(ItemWriter):
 
 
 def build_mcp_call(run_id: str, call: RunningCall | EndedCall) -> Json:
-    """Return the item of a call that the server runs."""
+    """Return the item of a call that the server runs.
+
+    Its id has the place of the call: some clients send items back in the order of their ends.
+    """
     round_index, sequence_index = call.place
     item: Json = {
         "type": "mcp_call",

@@ -3,7 +3,7 @@
 A browser sends requests for every page that it shows, also to servers on the user's machine, and the owner of a page
 can make the page's own host name resolve to that machine (DNS rebinding). Therefore the server accepts only its own
 names in the Host header, only allowed origins, and (in `auth`) only bodies of a type that other origins cannot send
-without a CORS preflight.
+without a CORS preflight. `X-Forwarded-Host` is not read, because a page that uses DNS rebinding can set it.
 """
 
 import ipaddress
