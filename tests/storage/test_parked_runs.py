@@ -361,7 +361,7 @@ async def age(service: Service) -> None:
     """Let the run and its chat be 31 days old, and the time come to drop what is too old."""
     database = database_of(service)
     await database.execute(update(chats).values(updated_at=chats.c.updated_at - DAYS))
-    await database.execute(update(runs).values(parked_at=runs.c.parked_at - DAYS, begun_at=runs.c.begun_at - DAYS))
+    await database.execute(update(runs).values(ended_at=runs.c.ended_at - DAYS, begun_at=runs.c.begun_at - DAYS))
     await drop_expired(service.state.store, service.app._board.settings)
 
 
@@ -416,19 +416,19 @@ RUN = StoredRun("run", "agent", "chat", "message", "ann")
 async def test_an_answer_that_was_stored_before_the_run_is_parked_releases_it(store: Store) -> None:
     log = store.stored_runs("one")
     other = store.stored_runs("other")
-    run = await log.begin(RUN)
+    run = await log.begin(RUN, b"request")
     await log.append(run, [StoredFrame(b"1", question="sure?")])
-    assert await log.let_wait("run", "sure?")
+    await log.let_wait("run", "sure?")
     assert await other.answer("run", "sure?", GivenAnswer(True))
-    assert not await log.let_wait("run", "sure?")
+    await log.let_wait("run", "sure?")
     released: list[bool] = []
     log.on_released = lambda: released.append(True)
     await log.append(
-        StoredRun("run", "agent", "chat", "message", "ann", last_seq=1), [StoredFrame(b"2", parks=["sure?"])]
+        StoredRun("run", "agent", "chat", "message", "ann", last_seq=1), [StoredFrame(b"2", waits_for=["sure?"])]
     )
     assert released == [True]
     [taken] = await other.take_over()
-    assert (taken.losses, taken.is_parked) == (0, False)
+    assert (taken.losses, taken.is_ended) == (0, False)
 
 
 async def test_answers_and_parking_at_the_same_moment_never_leave_an_answered_run_parked(store: Store) -> None:
@@ -436,11 +436,11 @@ async def test_answers_and_parking_at_the_same_moment_never_leave_an_answered_ru
     other = store.stored_runs("other")
     for number in range(20):
         run = replace(RUN, run_id=f"run {number}")
-        await log.begin(run)
+        await log.begin(run, b"request")
         await log.append(run, [StoredFrame(b"1", question="sure?")])
         await log.let_wait(run.run_id, "sure?")
         _, is_first = await asyncio.gather(
-            log.append(replace(run, last_seq=1), [StoredFrame(b"2", parks=["sure?"])]),
+            log.append(replace(run, last_seq=1), [StoredFrame(b"2", waits_for=["sure?"])]),
             other.answer(run.run_id, "sure?", GivenAnswer(True)),
         )
         assert is_first
@@ -468,6 +468,7 @@ async def test_run_that_cannot_be_parked_says_that_its_call_has_not_run(
                 till.going_on.set()
             if isinstance(event, Status):
                 await locked.aclose()
+    async with serving(tmp_path, till.agent()) as service:
         assert await list_approvals(service) == []
     assert Parked not in map(type, seen)
     [failed] = [event for event in seen if isinstance(event, ToolCallError)]

@@ -35,7 +35,7 @@ async def _find_now(request: Request) -> dict[str, object]:
     ended = {one.run.run_id: one for one in reversed(watched) if one.ended_at is not None}
     here = {run.run_id for run in live} | ended.keys()
     open_runs = [run for run in await overview.open_runs() if run.run_id not in here]
-    elsewhere = [list_elsewhere(run, turns.get(run.run_id)) for run in open_runs if not run.is_parked]
+    elsewhere = [list_elsewhere(run, turns.get(run.run_id)) for run in open_runs]
     running = {run.run_id for run in live} | {run.run_id for run in open_runs}
     # An ended run that began before the oldest listed turn may be stored, but be too old for the list.
     oldest = min((turn.began_at for turn in turns.values()), default=0) if len(turns) == ANSWERS_SHOWN else 0

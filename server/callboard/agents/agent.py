@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import structlog
 
@@ -29,7 +29,8 @@ class AgentLike(Protocol):
     """The interface of `Agent`s, framework adapters and agents written by hand.
 
     An agent may also have the attribute `on_owner_loss`. The default is `end`, because an agent that continues a run
-    gets messages that end with the results of its tools, and might call these tools again.
+    gets messages that end with the results of its tools, and might call these tools again. With the attribute
+    `calls_can_wait`, an approval may raise `CallWaits`: the agent ends its other calls, and the run without `Done`.
     """
 
     @property
@@ -84,6 +85,7 @@ class Agent:
     suggestions: Sequence[str]
     icon: str = field(repr=False)
     openwebui_tools: OpenWebUITools
+    calls_can_wait: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -62,9 +62,10 @@ async def run_tool_loop(
     filter cut, do not run.
 
     If an answer calls one of `context.functions`, which the client runs, the turn ends with `tool_calls` after the
-    tools of that answer; a function with the name of a tool is not offered. `context.unfinished` are calls without a
-    result in the last round of the messages: they run before the model is asked. `details` are the provider details of
-    the chat; the loop adds the details of this turn.
+    tools of that answer; a function with the name of a tool is not offered. If a call waits for its approval, the turn
+    ends after the other calls, without `Done`. `context.unfinished` are calls without a result in the last round of the
+    messages: they run before the model is asked. `details` are the provider details of the chat; the loop adds the
+    details of this turn.
 
     Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
@@ -81,7 +82,7 @@ async def run_tool_loop(
             async with aclosing(turn.run_round(calls, all_tools, answer, is_cut_short=is_cut_short)) as events:
                 async for event in events:
                     yield event
-            if turn.client_runs_calls:
+            if turn.client_runs_calls or turn.calls_wait:
                 break
         is_over_limit = turn.runner.is_over_limit
         # The client's functions are not counted by the limit, so they are offered even when it is reached.
@@ -127,6 +128,8 @@ class _Turn:
         """The last answer of the model, set by `ask`."""
         self.client_runs_calls = False
         """Whether the model has called a function that the client runs."""
+        self.calls_wait = False
+        """Whether a call waits for its approval."""
         self._one_call = context.options.get("parallel_tool_calls") is False
         """Whether the client allows only one call in an answer."""
         self.max_calls_per_answer = (
@@ -200,7 +203,8 @@ class _Turn:
     ) -> AsyncGenerator[Event, None]:
         """Run the calls of `answer` and yield their events; then add the answer and the results to the conversation.
 
-        If the client runs one of the calls, set `client_runs_calls` instead of adding them. `answer` is None if the
+        If the client runs one of the calls, set `client_runs_calls` instead of adding them; if one waits, `calls_wait`.
+        `answer` is None if the
         conversation already has it. `is_cut_short`: the model reached its token limit, so the last call may lack its
         arguments.
         """
@@ -219,8 +223,10 @@ class _Turn:
             async for event in events:
                 yield event
         ended = running.result()
-        self.client_runs_calls = any(isinstance(call, ResolvedCall) and call.is_external for call in resolved)
-        if not self.client_runs_calls:
+        external = {call.id for call in resolved if isinstance(call, ResolvedCall) and call.is_external}
+        self.client_runs_calls = bool(external)
+        self.calls_wait = len(ended) + len(external) < len(resolved)
+        if not (external or self.calls_wait):
             # The model reads the stored arguments, including the user's changes.
             shown = [
                 replace(call, arguments_text=write_arguments(read_object(ended[call.id].start.tool_args)))
@@ -240,7 +246,12 @@ class _Turn:
             self._messages += [written, *results] if answer else results
 
     def conclude(self) -> list[Event]:
-        """Return the last events of the turn: a notice if the answer has no text, `Usage` if known, and `Done`."""
+        """Return the last events of the turn: a notice if the answer has no text, `Usage` if known, and `Done`.
+
+        None if calls wait, because another server continues the turn.
+        """
+        if self.calls_wait:
+            return []
         events: list[Event] = []
         if self.client_runs_calls:
             reason: FinishReason = "tool_calls"

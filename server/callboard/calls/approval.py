@@ -18,7 +18,17 @@ from callboard.settings import TextCalls
 from callboard_protocol import APPROVAL_PREFIX, InputRequest
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
-"""Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes."""
+"""Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes.
+
+Raises `CallWaits`."""
+
+
+class CallWaits(Exception):
+    """Raised instead of an answer: the call waits for its approval, and its run ends without a result of the call.
+
+    The answer may come days later. A server then begins the run again, with the call in `TurnContext.unfinished`.
+    """
+
 
 INDENT = "    "
 """Begins each line of a value of several lines, so that no line of a value looks like another argument."""

@@ -76,7 +76,7 @@ async def ask_until_fitting(question: InputRequest, ask: AnswerTo, read: ReadAns
             has_arguments = question.kind == "confirmation" and isinstance(answer, Mapping)
             form = _keep_values(question.form, answer.get("arguments") if has_arguments else answer)
             # After a takeover the question has the same id, so that an answer that was given before still counts. It
-            # does not begin with `APPROVAL_PREFIX`, because no run is parked for it.
+            # does not begin with `APPROVAL_PREFIX`, because no call waits for it.
             again = {"request_id": f"again{number}:{question.request_id}", "message": message, "form": form}
             # Without `arguments`, an approval is drawn from its message, which has the reason.
             asked = question.model_copy(update={**again, "arguments": None})

@@ -21,6 +21,7 @@ from callboard.calls.approval import (
     TOOL_CHANGED_SINCE_QUESTION,
     UNFIT,
     WAITING,
+    CallWaits,
     add_reason,
 )
 from callboard.calls.call import (
@@ -151,6 +152,8 @@ class CallRunner:
     ) -> dict[str, EndedCall]:
         """Run the calls of one answer concurrently, and return the ended calls by their ids.
 
+        A call that waits for its approval is not in the result, and stays open.
+
         The start of every call is sent and recorded before the first one runs. A call that the client runs is
         sent to it, and is not in the result. Cancelling this method cancels the tools. `is_counted`: an earlier server
         has counted the calls against the user's quota, when it sent their starts.
@@ -161,7 +164,7 @@ class CallRunner:
         is_spending = not is_counted and self._context.spend is not spend_nothing
         # At the same time as the starts, so that the store can write both in one transaction.
         spending = {call.id: asyncio.create_task(self._spend()) for call in own if is_spending}
-        running: dict[str, asyncio.Task[EndedCall]] = {}
+        running: dict[str, asyncio.Task[EndedCall | None]] = {}
         try:
             await self._events.wait_until_processed()
             rejected = [call for call in calls if isinstance(call, RejectedCall)]
@@ -174,7 +177,7 @@ class CallRunner:
                 task.cancel()
             if at_work:
                 await asyncio.wait(at_work)
-        return ended | {call_id: task.result() for call_id, task in running.items()}
+        return ended | {call_id: end for call_id, task in running.items() if (end := task.result())}
 
     def _send_call(self, call: ResolvedCall | RejectedCall) -> None:
         if isinstance(call, ResolvedCall) and call.is_external:
@@ -200,7 +203,7 @@ class CallRunner:
             return refused
         return None
 
-    async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> EndedCall:
+    async def _run_tool(self, call: ResolvedCall, spending: asyncio.Task[ToolLimit | None] | None) -> EndedCall | None:
         tool = call.tool
         shared = self._context
         channel = StatusChannel(partial(self.report, call.id))
@@ -230,6 +233,8 @@ class CallRunner:
             outcome = await execute(tool, call.arguments, context, default_timeout_seconds=limit)
             # Here, so that the model and the store get the same text.
             outcome = replace(outcome, text=await shared.redaction.large(outcome.text))
+        except CallWaits:
+            return None
         except ToolError as error:
             outcome = error
         except asyncio.CancelledError:
@@ -375,7 +380,8 @@ class CallRunner:
     ) -> None:
         """Ask the user whether a call that has started may run, with their changes in `form`.
 
-        If the tool changes before the answer, the user is asked again. Raises `ToolDenied` unless they agree.
+        If the tool changes before the answer, the user is asked again. Raises `ToolDenied` unless they agree, and
+        `CallWaits`.
         """
         self.approval.check_can_ask(call.name)
 

@@ -44,7 +44,7 @@ class Follower:
             # This state was read before the last notification arrived.
             return
         self.run = run
-        if run is None or run.is_ended or run.is_parked or run.last_seq > self.seq:
+        if run is None or run.is_ended or run.last_seq > self.seq:
             self.has_news.set()
 
     def receive(self, notification: Notification) -> bool:

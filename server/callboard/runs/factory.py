@@ -11,7 +11,7 @@ import structlog
 
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, replay
-from callboard.agents import Agent, AgentLike, Approval, Limits, TurnContext, ignored_options
+from callboard.agents import AgentLike, Approval, Limits, TurnContext, ignored_options
 from callboard.calls import ClientTool, Services, SourceNumbers
 from callboard.errors import RunLost, StorageError
 from callboard.models import ChatDict
@@ -131,7 +131,9 @@ class RunFactory:
             calls,
             self._settings.input_timeout_seconds,
             # A server that continues the run can run the calls that wait.
-            can_park=spec.can_be_continued and request.approvals_wait and isinstance(spec.agent, Agent),
+            calls_can_wait=spec.can_be_continued
+            and request.approvals_wait
+            and getattr(spec.agent, "calls_can_wait", False),
             signals=left.signals,
         )
         files = RunFiles(run_id, memory)

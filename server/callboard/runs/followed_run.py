@@ -38,8 +38,8 @@ class FollowedRun:
         self._find_own = find_own
 
     async def is_listened_to(self) -> bool:
-        """Return True while the run is live, because only its owner knows its listeners; False while it is parked."""
-        return not (self.ended or self._run.is_parked)
+        """Return True while the run is live, because only its owner knows its listeners."""
+        return not self.ended
 
     def check(self, after: int) -> None:
         """Do nothing: the database has every frame."""
@@ -72,7 +72,7 @@ class FollowedRun:
                     _log.warning("run_not_read", run_id=self.run_id, error=str(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                if run.is_ended or (run.is_parked and follower.seq >= run.last_seq):
+                if run.is_ended:
                     return
                 await follower.has_news.wait()
             after = follower.seq

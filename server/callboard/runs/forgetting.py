@@ -31,11 +31,10 @@ async def forget_user(store: Store, stored_runs: StoredRuns, user_id: str, key: 
 async def _end_runs(stored_runs: StoredRuns, user_id: str) -> None:
     deadline = time.monotonic() + END_RUNS_SECONDS
     for run in await stored_runs.of_user(user_id):
-        # A parked run has no server that could write; a cancellation would make one take it over.
-        if not run.is_ended and not run.is_parked:
+        if not run.is_ended:
             await stored_runs.cancel(run.run_id)
     # Other processes end them, and send no notification.
     while time.monotonic() < deadline:
-        if all(run.is_ended or run.is_parked for run in await stored_runs.of_user(user_id)):
+        if all(run.is_ended for run in await stored_runs.of_user(user_id)):
             return
         await asyncio.sleep(POLL_SECONDS)

@@ -1,12 +1,12 @@
-"""The questions that a run asks its user, and their answers; and the parking of a run whose approvals wait."""
+"""The questions that a run asks its user, and their answers."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
-from callboard.calls.approval import is_approval
+from callboard.calls.approval import CallWaits, is_approval
 from callboard.errors import StorageError, UnknownInput
 from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.log import EventLog
@@ -15,8 +15,6 @@ from callboard_protocol import APPROVAL_PREFIX, InputRequest, ToolRequest
 
 ARRIVAL_SECONDS = 5.0
 """The longest wait for an answer that another server has accepted and stored."""
-QUIET_SECONDS = 0.1
-"""How long the agent sends no event before its run is parked; after the end of a call it may send sources."""
 
 NO_SIGNALS = RunSignals(is_cancelled=False, answers={})
 
@@ -24,14 +22,14 @@ NO_SIGNALS = RunSignals(is_cancelled=False, answers={})
 class Inputs:
     """The open questions of one run, by their request ids.
 
-    An approval without an answer in time waits, if the run can be parked for it. The run is parked when each of its
-    open calls waits.
+    An approval without an answer in time waits, if its call can wait: the run ends without a result of the call, and
+    the answer begins it again.
 
     Args:
         stored_runs: Where other servers find the questions and store answers; None if the run is not stored.
         calls: The run's calls.
         timeout_seconds: The time for an answer to a question that names none.
-        can_park: Another server could run the calls that wait.
+        calls_can_wait: Another server could run the calls that wait.
         signals: Answers that clients have sent before this server took over the run, and the questions that wait.
     """
 
@@ -43,16 +41,12 @@ class Inputs:
         calls: CallTracker,
         timeout_seconds: float,
         *,
-        can_park: bool = False,
+        calls_can_wait: bool = False,
         signals: RunSignals = NO_SIGNALS,
     ) -> None:
-        self.can_park = can_park
         self.waiting = set(signals.waiting)
         """The questions that wait for an answer without a time limit."""
-        self.parked_calls: Sequence[str] = ()
-        """The calls that the run was parked for."""
-        self.park: Callable[[], None] = lambda: None
-        """Stops the agent when each open call waits."""
+        self._calls_can_wait = calls_can_wait
         self._run_id = run_id
         self._log = log
         self._stored_runs = stored_runs
@@ -62,7 +56,6 @@ class Inputs:
         self._early = dict(signals.answers)
         self._taken: dict[str, GivenAnswer] = {}
         """The answers that the agent has received, without their values."""
-        self._timer: asyncio.TimerHandle | None = None
 
     def open(self, request: InputRequest | ToolRequest) -> InputRequest | ToolRequest | None:
         """Open a question for answers; return it with its time limit.
@@ -78,7 +71,7 @@ class Inputs:
         return request.model_copy(update={"timeout_seconds": request.timeout_seconds or self._timeout_seconds})
 
     async def wait(self, request: InputRequest | ToolRequest) -> Any:
-        """Wait for the answer and return it; None if there is none in time."""
+        """Wait for the answer and return it; None if there is none in time. Raises `CallWaits`."""
         request_id = request.request_id
         answer = self._answers.setdefault(request_id, asyncio.get_running_loop().create_future())
         if (early := self._early.get(request_id)) is not None:
@@ -93,43 +86,35 @@ class Inputs:
             self._taken[request_id] = replace(given, value=None)
             return given.value
         finally:
-            self.waiting.discard(request_id)
             del self._answers[request_id]
 
     async def _receive(self, request: InputRequest | ToolRequest) -> GivenAnswer | None:
-        """Return the answer to an open question; None if there is none in time and the question cannot wait."""
+        """Return the answer to an open question; None if there is none in time. Raises `CallWaits`."""
         request_id = request.request_id
         answer = self._answers[request_id]
-        if request_id not in self.waiting:
-            await asyncio.wait({answer}, timeout=request.timeout_seconds or self._timeout_seconds)
+        seconds = 0 if request_id in self.waiting else request.timeout_seconds or self._timeout_seconds
+        await asyncio.wait({answer}, timeout=seconds)
         given = answer.result() if answer.done() else None
-        if given is not None:
-            if given.value is not None:
-                return given
-            # "No answer" may be followed by a real one while the database is asked whether the question can wait.
-            answer = self._answers[request_id] = asyncio.get_running_loop().create_future()
-        if isinstance(request, InputRequest) and await self._let_wait(request):
-            while (given := await self._answers[request_id]).value is None:
-                self._answers[request_id] = asyncio.get_running_loop().create_future()
+        if given is not None and given.value is not None:
             return given
+        if isinstance(request, InputRequest) and await self._let_wait(request):
+            self.waiting.add(request_id)
+            raise CallWaits
         if given is None and not await self._close(request_id):
             await asyncio.wait({answer}, timeout=ARRIVAL_SECONDS)
         return answer.result() if answer.done() else given
 
     async def _let_wait(self, request: InputRequest) -> bool:
-        """Let an approval without an answer in time wait; return False if the run cannot be parked for it."""
+        """Let an approval without an answer in time wait; return False if its call cannot wait."""
         request_id = request.request_id
-        if not (self.can_park and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")):
-            return False
-        if (stored_runs := self._shared) is None:
+        can_wait = self._calls_can_wait and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")
+        if not can_wait or (stored_runs := self._shared) is None:
             return False
         try:
-            # If another server has accepted an answer in the meantime, this answer arrives soon.
+            # `StoredRuns.append` finds an answer that another server has accepted in the meantime.
             await stored_runs.let_wait(self._run_id, request_id)
         except StorageError:
             return False
-        self.waiting.add(request_id)
-        self.consider_parking()
         return True
 
     @property
@@ -145,23 +130,6 @@ class Inputs:
             return await stored_runs.answer(self._run_id, request_id, GivenAnswer(None))
         except StorageError:
             return True
-
-    def consider_parking(self) -> None:
-        """Park the run if all its calls wait, and the agent sends no event for a moment."""
-        self.cancel_parking()
-        if self.waiting and self.can_park:
-            self._timer = asyncio.get_running_loop().call_later(QUIET_SECONDS, self._park_if_all_wait)
-
-    def cancel_parking(self) -> None:
-        """Do not park the run before the next `consider_parking`."""
-        if self._timer:
-            self._timer.cancel()
-
-    def _park_if_all_wait(self) -> None:
-        open_calls = [call.tool_call_id for call in self._calls]
-        if open_calls and all(APPROVAL_PREFIX + call_id in self.waiting for call_id in open_calls):
-            self.parked_calls = open_calls
-            self.park()
 
     async def answer(self, request_id: str, given: GivenAnswer) -> None:
         """Answer a question.
@@ -209,14 +177,16 @@ class Inputs:
         if early is None or early.value is None:
             self.accept({request_id: given})
 
+    def list_waiting_calls(self) -> list[str]:
+        """Return the ids of the open calls that wait for their approval."""
+        return [call.tool_call_id for call in self._calls if f"{APPROVAL_PREFIX}{call.tool_call_id}" in self.waiting]
+
     def list_asked_approvals(self) -> list[str]:
-        """Return the ids of the open approvals that have a time limit, if they can wait after it."""
-        return [one for one in self._answers if is_approval(one) and one not in self.waiting] if self.can_park else []
+        """Return the ids of the open approvals, if they can wait."""
+        return [one for one in self._answers if is_approval(one)] if self._calls_can_wait else []
 
     def end(self) -> None:
         """Free the run's calls, because the run has ended here."""
-        self.cancel_parking()
-        self.can_park = False
         # The run and its questions stay for `keep_run_seconds`; the calls are not needed any more.
         self._calls = CallTracker(CallIds())
 

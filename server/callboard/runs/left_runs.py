@@ -110,8 +110,8 @@ class LeftRun:
     signals: RunSignals = NO_SIGNALS
 
     @property
-    def is_unparked(self) -> bool:
-        """Whether the run was parked, and goes on with the user's answer now."""
+    def has_waited(self) -> bool:
+        """Whether calls have waited for their approval, and the run goes on with the user's answer now."""
         return self.signals.has_waited and bool(self.unapproved) and not self.signals.is_cancelled
 
 

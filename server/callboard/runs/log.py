@@ -139,8 +139,9 @@ class EventLog:
         if self._record:
             question = event.request_id if isinstance(event, InputRequest | ToolRequest) else None
             is_last = isinstance(event, Done | Error)
-            parks = [APPROVAL_PREFIX + call_id for call_id in event.tool_call_ids] if isinstance(event, Parked) else ()
-            self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, parks), changes)
+            waiting = event.tool_call_ids if isinstance(event, Parked) else ()
+            waits_for = [f"{APPROVAL_PREFIX}{call_id}" for call_id in waiting]
+            self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, waits_for), changes)
         if not self.is_recorded:
             self.on_shown(self.last_seq)
 
@@ -165,7 +166,7 @@ class EventLog:
         return self._record is not None and self.is_recorded and await self._record.hand_over()
 
     async def park(self, tool_call_ids: Sequence[str]) -> bool:
-        """Release the run until the approval of one of its calls is answered; return False if that is not stored."""
+        """End the run until the approval of one of its calls is answered; return False if that is not stored."""
         if not self.is_recorded:
             return False
         self._append(Parked(tool_call_ids=tuple(tool_call_ids)))

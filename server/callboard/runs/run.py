@@ -99,7 +99,6 @@ class Run:
         self.inputs = inputs
         self.files = files
         self._recorder = recorder
-        self.inputs.park = self.leave
         self._grace_seconds = grace_seconds
         self._listeners = 0
         self.on_unread: Callable[[], None] = lambda: None
@@ -320,11 +319,9 @@ class Run:
                     await asyncio.sleep(0)
                     continue
                 guard.check(event)
-                self.inputs.cancel_parking()
                 await self._recorder.record_whole(event)
                 if self._recorder.terminal:
                     return
-                self.inputs.consider_parking()
 
     async def _supervise(
         self, agent_task: asyncio.Task[None], redaction: Redaction, on_end: Callable[["Run"], None]
@@ -366,14 +363,15 @@ class Run:
         if self.log.is_abandoned:
             await self._recorder.abandon()
             return
-        if self._is_leaving and not self._has_agent_finished(agent_task):
+        has_finished = self._has_agent_finished(agent_task)
+        waiting = [] if self._ending or self._recorder.terminal else self.inputs.list_waiting_calls()
+        if (waiting and has_finished) or (self._is_leaving and not has_finished):
             await self._recorder.pause()
-            parked_calls = self.inputs.parked_calls
-            if await (self.log.park(parked_calls) if parked_calls else self.log.hand_over()):
+            if await (self.log.park(waiting) if has_finished else self.log.hand_over()):
                 self.log.abandon()
                 await self._recorder.abandon()
                 return
-            self._ending = NOT_PARKED if parked_calls else INTERRUPTED
+            self._ending = NOT_PARKED if has_finished else INTERRUPTED
         ending = self._find_ending(agent_task)
         await self._recorder.finish(ending)
         self.last_event = ending.event

@@ -237,7 +237,7 @@ class Runs:
         return await forget_user(self._store, self._stored_runs, user_id, caller)
 
     async def continue_run(self, stored: StoredRun) -> Error | None:
-        """Continue a run that was lost, handed over or unparked; return its last event if it can only be ended.
+        """Continue a run that was lost, handed over or begun again; return its last event if it can only be ended.
 
         Text after the last start or end of a call is taken back, see `reopen`. Raises `StorageError`, `RunLost` if
         another server has taken over the run, and `AgentError` if the user may no longer use the agent, or it is gone.
@@ -250,7 +250,7 @@ class Runs:
             return STOPPED_DURING_ANSWER
         request = unpack_request(packed)
         enter_origin(request.origin)
-        # The agents and the settings may have changed since, for example while the run was parked.
+        # The agents and the settings may have changed since, for example while a call waited.
         agent = self._registry.get(request.agent)
         self.access.check(agent.agent_id, request.user)
         # Agents without the setting may ignore the finished rounds and repeat their calls.
@@ -276,7 +276,7 @@ class Runs:
         with ExitStack() as unless_begun:
             unless_begun.callback(self._slots.release, user)
             is_alone = await self._stored_runs.is_alone()
-            if reopened.left.is_unparked:
+            if reopened.left.has_waited:
                 try:
                     # Each call is counted when it runs.
                     await self._quota.check(user, with_calls=False)

@@ -113,7 +113,6 @@ class TurnPage:
 class OpenRun:
     """An active run: `owner` is the id of the server that runs it, empty if any server may take it.
 
-    `is_parked` means that it waits for approvals, and no server may take it before an answer.
     `begun_at` is in seconds since the epoch, by the database's clock.
     """
 
@@ -123,7 +122,6 @@ class OpenRun:
     user_id: str | None
     owner: str
     begun_at: float
-    is_parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class StoredRun:
 
     `epoch` starts at 1 and grows with each change of the owner and each release; the store refuses writes of an
     earlier epoch. `is_cancelled` means that a client has cancelled the run. `losses` counts the owners that stopped
-    without handing the run over. `is_parked` means that the run waits for approvals, without an owner.
+    without handing the run over. A run that waits for an approval has ended too, until the answer.
     `age_seconds` is set only by `StoredRuns.take_over`, `owner` (a server id) only for rows that were read.
     """
 
@@ -75,7 +75,6 @@ class StoredRun:
     is_ended: bool = False
     is_cancelled: bool = False
     losses: int = 0
-    is_parked: bool = False
     age_seconds: float = field(default=0.0, compare=False)
     owner: str = field(default="", compare=False)
 
@@ -85,14 +84,14 @@ class StoredFrame:
     """A frame with the rows that are stored in the same transaction.
 
     `question` is the id if the frame is an `input_request` or a `tool_request`. `files` maps file ids in the frame to
-    `data:` URLs. `parks` are the questions that the run waits for after this frame, without an owner.
+    `data:` URLs. `waits_for` are the questions whose answers begin the run again, if it ends with this frame.
     """
 
     frame: bytes
     question: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     is_last: bool = False
-    parks: Sequence[str] = ()
+    waits_for: Sequence[str] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -139,7 +138,7 @@ class RunSignals:
 
 @dataclass(frozen=True, slots=True)
 class WaitingApproval:
-    """A call that waits for approval since a time in seconds since the epoch; its run is parked, or about to be.
+    """A call that waits for approval since a time in seconds since the epoch; its run has ended, or is about to.
 
     `request_id` is the id of the question. `arguments` is the text as the call would run, without secrets.
     """

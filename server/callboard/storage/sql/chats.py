@@ -22,6 +22,7 @@ from callboard.storage.rows import read_call, read_history_call
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T
 from callboard.storage.sql.queries import UserChats, match_call, read_page, unknown_chat
 from callboard.storage.sql.tables import chats, messages, records, response_items, runs, tool_events
+from callboard.storage.sql.waiting import WAITS
 from callboard.storage.values import (
     DIGEST_CHARS,
     GRANTS,
@@ -181,11 +182,11 @@ async def delete_chats(database: Database, condition: ColumnElement[bool]) -> in
 
 
 def _delete_some(condition: ColumnElement[bool], connection: Connection) -> int:
-    """Delete chats with their messages, response items, parked runs, and the tools that are always allowed there."""
+    """Delete chats with their messages, response items, waiting runs, and the tools that are always allowed there."""
     ids = connection.scalars(select(chats.c.id).where(condition).limit(ROWS_AT_ONCE)).all()
     connection.execute(delete(chats).where(chats.c.id.in_(ids)))
     connection.execute(delete(response_items).where(response_items.c.chat_id.in_(ids)))
-    connection.execute(delete(runs).where(runs.c.chat_id.in_(ids), runs.c.parked_at.is_not(None)))
+    connection.execute(delete(runs).where(runs.c.chat_id.in_(ids), WAITS))
     of_chats = func.substr(records.c.key, 1, DIGEST_CHARS).in_([digest(one) for one in ids])
     connection.execute(delete(records).where(records.c.namespace == GRANTS, of_chats))
     return len(ids)

@@ -71,7 +71,7 @@ ROWS_AT_ONCE = 100
 WRITES_AT_ONCE = 100
 """The most writes in one transaction."""
 
-INTERRUPT_ACTIVE_RUNS = "UPDATE runs SET request = NULL WHERE ended_at IS NULL"
+INTERRUPT_ACTIVE_RUNS = "UPDATE runs SET request = NULL, ended_at = NULL WHERE request IS NOT NULL"
 """For a restored copy: without its request no server continues a run; a server ends the run as `interrupted`.
 
 The copy does not contain the later steps of the run, and the run may still be active on the original server.

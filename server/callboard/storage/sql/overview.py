@@ -234,7 +234,7 @@ class Overview(UserChats):
         is_open = runs.c.ended_at.is_(None), is_owned_by(runs.c.user_id, self._user_id)
         query = select(runs).where(*is_open).order_by(runs.c.begun_at).limit(MAX_OPEN_RUNS)
         return [
-            OpenRun(row.id, row.agent_id, row.chat_id, row.user_id, row.owner, row.begun_at, row.parked_at is not None)
+            OpenRun(row.id, row.agent_id, row.chat_id, row.user_id, row.owner, row.begun_at)
             for row in await self._database.fetch(query)
         ]
 

@@ -19,7 +19,6 @@ from callboard.storage.sql.chats import IS_OWN, Chats, delete_chats
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database
 from callboard.storage.sql.memories import Memories
 from callboard.storage.sql.overview import Overview
-from callboard.storage.sql.parking import list_waiting_approvals
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
@@ -29,6 +28,7 @@ from callboard.storage.sql.stored_runs import IS_ACTIVE, StoredRuns
 from callboard.storage.sql.tables import chats, messages, now, response_items, responses, runs, usage
 from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
+from callboard.storage.sql.waiting import IS_OPEN, list_waiting_approvals
 from callboard.storage.values import (
     OWN_CHAT_PREFIX,
     RESPONSE_PREFIX,
@@ -159,12 +159,12 @@ class Store:
 
         Calls that a client runs stay open, because the client may still send their results.
         """
-        # The open calls of active runs end with their runs, which another server may be running.
-        active_runs = select(runs.c.id).where(runs.c.ended_at.is_(None))
+        # The open calls of open runs end with their runs, which another server may be running.
+        open_runs = select(runs.c.id).where(IS_OPEN)
         is_open = and_(
             messages.c.role == "tool",
             messages.c.ended_at.is_(None),
-            messages.c.run_id.not_in(active_runs),
+            messages.c.run_id.not_in(open_runs),
             ~messages.c.tool_call_id.startswith(EXTERNAL_ID_PREFIX, autoescape=True),
         )
         end = {"tool_output": f"Error: {INTERRUPTED_CALL}", "error_code": "interrupted", "ended_at": time.time()}
@@ -196,8 +196,8 @@ class Store:
     async def drop_chats(self, before: float) -> int:
         """Delete the chats with a client's id that were last updated before a time; return their number.
 
-        Chats with an active run stay, but parked runs are deleted. `before` is in seconds since the epoch, here and in
-        the next methods.
+        Chats with an active run stay; a run that waits goes with its chat. `before` is in seconds since the epoch, here
+        and in the next methods.
         """
         is_active = select(runs.c.id).where(runs.c.chat_id == chats.c.id, IS_ACTIVE).exists()
         return await delete_chats(self.database, ~IS_OWN & (chats.c.updated_at < before) & ~is_active)

@@ -33,13 +33,18 @@ from sqlalchemy import (
 from callboard.errors import RunConflict, RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
 from callboard.storage.sql.database import Database, Work
-from callboard.storage.sql.parking import let_question_wait, unpark, unpark_if_answered
 from callboard.storage.sql.tables import chats, events, messages, now, run_files, run_inputs, runs
+from callboard.storage.sql.waiting import (
+    IS_OPEN,
+    UNOWNED,
+    WAITS,
+    begin_again,
+    begin_again_if_answered,
+    let_question_wait,
+)
 from callboard.storage.values import GivenAnswer, RunSignals, StoredFrame, StoredRun
 
 FRAMES_PER_QUERY = 500
-UNOWNED = ""
-"""The owner of a run that was handed over: any server may take it."""
 RUNS_AT_ONCE = 20
 """The runs that one transaction deletes, with all their frames; small, because other writes wait for it."""
 
@@ -59,11 +64,11 @@ ADVANCE_RUN = (
     .values(last_seq=bindparam("last"), size_bytes=runs.c.size_bytes + bindparam("more_bytes"))
     .returning((runs.c.listened_until > now()).label("is_followed"))
 )
-END_RUN = ADVANCE_RUN.values(ended_at=now(), request=None)
-PARK_RUN = ADVANCE_RUN.values(owner=UNOWNED, epoch=runs.c.epoch + 1, parked_at=now())
+LET_RUN_WAIT = ADVANCE_RUN.values(ended_at=now())
+END_RUN = LET_RUN_WAIT.values(request=None)
 ADD_FRAMES = insert(events)
 ADD_FILES = insert(run_files)
-IS_ACTIVE = and_(runs.c.ended_at.is_(None), runs.c.parked_at.is_(None))
+IS_ACTIVE = runs.c.ended_at.is_(None)
 ACTIVE_RUNS = select(runs.c.id, runs.c.owner, runs.c.epoch).where(IS_ACTIVE)
 READ_FRAMES = (
     select(events.c.seq, events.c.frame)
@@ -172,7 +177,7 @@ class StoredRuns:
         """Delete a run that was inserted, and has not begun or goes on without the database."""
         # Before the delete: the run may be begun again meanwhile.
         self._own.pop(run_id, None)
-        # A write that was given up may still have parked the run.
+        # An answer may have begun it again, if its end was stored and the commit was not confirmed.
         is_mine = runs.c.owner.in_([self._server_id, UNOWNED])
         await self._database.execute(delete(runs).where(runs.c.id == run_id, is_mine))
 
@@ -211,7 +216,7 @@ class StoredRuns:
         """Store the frames that follow `run.last_seq` and call `write_rows`, in one transaction.
 
         If an earlier attempt has already committed the frames, `reload_row_ids` is called instead. A frame with
-        `is_last` ends the run, and one with `parks` releases it until one of these questions has an answer. After the
+        `is_last` ends the run, and one with `waits_for` ends it until one of these questions has an answer. After the
         commit the frames are published if another server follows the run. Raises `RunLost` if another server has taken
         over the run, or the run was deleted.
         """
@@ -219,8 +224,8 @@ class StoredRuns:
         place = {"run": run.run_id, "of_epoch": run.epoch, "before": run.last_seq, "last": last}
         more_bytes = sum(frame.size_bytes for frame in frames)
         is_last = bool(frames) and frames[-1].is_last
-        parks = frames[-1].parks if frames else ()
-        advance = END_RUN if is_last else PARK_RUN if parks else ADVANCE_RUN
+        waits_for = frames[-1].waits_for if frames else ()
+        advance = END_RUN if is_last else LET_RUN_WAIT if waits_for else ADVANCE_RUN
         is_due = False
 
         def append(connection: Connection) -> bool:
@@ -228,7 +233,7 @@ class StoredRuns:
             if moved := connection.execute(advance, {**place, "more_bytes": more_bytes}).first():
                 write_rows(connection)
                 self._add_frames(connection, run, frames)
-                is_due = bool(parks) and unpark_if_answered(connection, run.run_id, parks)
+                is_due = bool(waits_for) and begin_again_if_answered(connection, run.run_id, waits_for)
                 return bool(moved.is_followed)
             found = connection.execute(FIND_RUN, {"run": run.run_id}).one_or_none()
             # An earlier attempt was committed, and the connection was lost before the server learned of it.
@@ -245,7 +250,7 @@ class StoredRuns:
         if is_followed and frames:
             contents = [frame.frame for frame in frames]
             self._bus.publish(run.run_id, run.last_seq + 1, contents, is_ended=is_last)
-        if is_last or parks:
+        if is_last or waits_for:
             self.leave(run)
         if is_due:
             self._publish_release()
@@ -319,26 +324,25 @@ class StoredRuns:
         return bool(await self._database.scalar(query))
 
     async def cancel(self, run_id: str) -> None:
-        """Set the cancel flag of an active run for its current and later owners; a parked run is released."""
-        is_active = and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
+        """Set the cancel flag of a run for its current and later owners; one that waits begins again, to be ended."""
 
         def write(connection: Connection) -> bool:
-            connection.execute(update(runs).where(is_active).values(is_cancelled=True))
-            return unpark(connection, run_id)
+            connection.execute(update(runs).where(runs.c.id == run_id, IS_OPEN).values(is_cancelled=True))
+            return begin_again(connection, run_id)
 
         is_released = await self._database.write(write)
         self._bus.publish(run_id)
         if is_released:
             self._publish_release()
 
-    async def let_wait(self, run_id: str, question: str) -> bool:
-        """Let a question without an answer in time wait; False if it has been answered."""
-        return await self._database.write(lambda connection: let_question_wait(connection, run_id, question))
+    async def let_wait(self, run_id: str, question: str) -> None:
+        """Let a question without an answer in time wait, unless it has been answered."""
+        await self._database.write(lambda connection: let_question_wait(connection, run_id, question))
 
     async def answer(self, run_id: str, question: str, answer: GivenAnswer) -> bool:
         """Store the answer to a question; False if it does not exist, has an answer already, or the run has ended.
 
-        A parked run is released, so that a server continues it.
+        A run that waits for it begins again.
         """
         of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
         find_answer = select(run_inputs.c.answer).where(of_question)
@@ -348,18 +352,18 @@ class StoredRuns:
         if answer.value is None:
             # A question that waits needs no stored "no answer".
             set_answer = set_answer.where(run_inputs.c.waiting_since.is_(None))
-        lock_active = select(runs.c.id).where(runs.c.id == run_id, runs.c.ended_at.is_(None)).with_for_update()
+        lock_open = select(runs.c.id).where(runs.c.id == run_id, IS_OPEN).with_for_update()
         was_first = is_released = False
 
         def write(connection: Connection) -> bool:
             nonlocal was_first, is_released
-            # Locks the run, so that its owner cannot park it between the answer and `unpark`.
-            is_active = connection.execute(lock_active).first() is not None
-            is_first = is_active and connection.execute(set_answer).rowcount > 0
+            # Locks the run, so that its owner cannot end it between the answer and `begin_again`.
+            is_open = connection.execute(lock_open).first() is not None
+            is_first = is_open and connection.execute(set_answer).rowcount > 0
             # An earlier attempt of this write may have been committed.
             is_stored = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
             was_first = was_first or is_first
-            is_released = (is_first or is_stored) and unpark(connection, run_id)
+            is_released = (is_first or is_stored) and begin_again(connection, run_id)
             return is_first or is_stored
 
         is_accepted = await self._database.write(write)
@@ -437,16 +441,16 @@ class StoredRuns:
         """Delete runs that ended more than `ended_before_seconds` ago; return the number of deleted runs.
 
         Also deletes the oldest ended runs of a user whose ended runs are larger than `max_user_bytes` together, and
-        parked runs without a chat: it was deleted before they were parked, and nobody can see or answer them.
+        waiting runs without a chat: it was deleted before they ended, and nobody can see or answer them.
         """
         so_far = func.sum(runs.c.size_bytes).over(
             partition_by=func.coalesce(runs.c.user_id, ""), order_by=runs.c.ended_at.desc()
         )
-        has_ended = runs.c.ended_at.is_not(None)
+        has_ended = and_(runs.c.ended_at.is_not(None), runs.c.request.is_(None))
         ended = select(runs.c.id, runs.c.ended_at, so_far.label("so_far")).where(has_ended).subquery()
         is_old = ended.c.ended_at < now() - ended_before_seconds
         is_too_large = ended.c.so_far > max_user_bytes
-        has_no_chat = and_(runs.c.parked_at.is_not(None), ~exists().where(chats.c.id == runs.c.chat_id))
+        has_no_chat = and_(WAITS, ~exists().where(chats.c.id == runs.c.chat_id))
         condition = or_(runs.c.id.in_(select(ended.c.id).where(or_(is_old, is_too_large))), has_no_chat)
         return await self._database.delete_in_batches(runs, condition, RUNS_AT_ONCE)
 
@@ -474,7 +478,7 @@ def _has_messages(run_id: object, chat_id: object) -> ColumnElement[bool]:
 def _read_run(row: Row[*tuple[object, ...]]) -> StoredRun:
     columns = StoredRun.__dataclass_fields__.keys() & row._mapping.keys()
     shared: dict[str, Any] = {name: row._mapping[name] for name in columns}
-    return StoredRun(row.id, **shared, is_ended=row.ended_at is not None, is_parked=row.parked_at is not None)
+    return StoredRun(row.id, **shared, is_ended=row.ended_at is not None)
 
 
 def _read_signals(rows: Sequence[Row[*tuple[Any, ...]]]) -> RunSignals:

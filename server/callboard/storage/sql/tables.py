@@ -195,11 +195,10 @@ runs = Table(
     Column("last_seq", Integer, nullable=False, comment="of the newest frame; 0: none"),
     Column("begun_at", Double, nullable=False, comment="by the database's clock"),
     Column("ended_at", Double, index=True, comment="null while it is active"),
-    Column("request", LargeBinary, comment="the packed request; null after the end"),
+    Column("request", LargeBinary, comment="the packed request; null after the end, unless it waits for an approval"),
     Column("size_bytes", BigInteger, nullable=False, server_default="0", comment="of its frames and files"),
     Column("is_cancelled", Boolean, nullable=False, server_default=false(), comment="a client has cancelled it"),
     Column("listened_until", Double, comment="by clients of other servers"),
-    Column("parked_at", Double, comment="since when it waits for approvals without a server; null: it does not"),
 )
 
 events = Table(

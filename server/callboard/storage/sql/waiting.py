@@ -1,7 +1,7 @@
-"""Parked runs: runs that wait for approvals without an owner, and the approvals that they wait for.
+"""Calls that wait for their approval: their runs have ended without the calls' results, and have kept their requests.
 
-No server takes a parked run over. The answer to one of its questions, and a cancellation, release it in their own
-transaction; any server then continues it.
+The answer to one of its questions, and a cancellation, begin such a run again in their own transaction; any server then
+continues it, like a run whose server has stopped.
 """
 
 from collections.abc import Sequence
@@ -14,33 +14,38 @@ from callboard.storage.sql.tables import chats, messages, now, run_inputs, runs
 from callboard.storage.values import ApprovalPage, GivenAnswer, WaitingApproval
 from callboard_protocol import APPROVAL_PREFIX
 
+UNOWNED = ""
+"""The owner of a run that any server may take."""
+WAITS = and_(runs.c.ended_at.is_not(None), runs.c.request.is_not(None))
+"""The condition of a run that has ended with calls that wait."""
+IS_OPEN = or_(runs.c.ended_at.is_(None), WAITS)
+"""The condition of a run that goes on, or that an answer begins again."""
 
-def unpark(connection: Connection, run_id: str, *conditions: ColumnElement[bool]) -> bool:
-    """Release a run if it is parked and meets the conditions; its age does not count the time in which it was parked.
 
-    Returns whether it was released.
+def begin_again(connection: Connection, run_id: str, *conditions: ColumnElement[bool]) -> bool:
+    """Begin a run again if calls of it wait and it meets the conditions; return whether it has begun.
+
+    Its age does not count the time in which it waited.
     """
-    is_due = and_(runs.c.id == run_id, runs.c.parked_at.is_not(None), *conditions)
-    begun_at = runs.c.begun_at + now() - runs.c.parked_at
-    return connection.execute(update(runs).where(is_due).values(parked_at=None, begun_at=begun_at)).rowcount > 0
+    begun_at = runs.c.begun_at + now() - runs.c.ended_at
+    begin = update(runs).where(runs.c.id == run_id, WAITS, *conditions)
+    return connection.execute(begin.values(ended_at=None, begun_at=begun_at, owner=UNOWNED)).rowcount > 0
 
 
-def unpark_if_answered(connection: Connection, run_id: str, questions: Sequence[str]) -> bool:
-    """Release a run that has just been parked, if it was cancelled or one of the questions was answered before."""
+def begin_again_if_answered(connection: Connection, run_id: str, questions: Sequence[str]) -> bool:
+    """Begin a run again that has just ended, if it was cancelled or one of the questions was answered before."""
     of_run = and_(run_inputs.c.run_id == run_id, run_inputs.c.question.in_(questions))
     is_answered = exists().where(of_run, run_inputs.c.answer.is_not(None))
-    return unpark(connection, run_id, or_(runs.c.is_cancelled, is_answered))
+    return begin_again(connection, run_id, or_(runs.c.is_cancelled, is_answered))
 
 
-def let_question_wait(connection: Connection, run_id: str, question: str) -> bool:
-    """Mark a question as waiting, and delete an answer without a value; False if it has an answer with a value."""
+def let_question_wait(connection: Connection, run_id: str, question: str) -> None:
+    """Mark a question as waiting, and delete an answer without a value, unless it has an answer with a value."""
     of_question = and_(run_inputs.c.run_id == run_id, run_inputs.c.question == question)
-    row = connection.execute(select(run_inputs.c.answer).where(of_question).with_for_update()).one_or_none()
-    if row is None or (row.answer is not None and GivenAnswer.from_json(row.answer).value is not None):
-        return False
-    since = func.coalesce(run_inputs.c.waiting_since, now())
-    connection.execute(update(run_inputs).where(of_question).values(answer=None, waiting_since=since))
-    return True
+    answer = connection.scalar(select(run_inputs.c.answer).where(of_question).with_for_update())
+    if answer is None or GivenAnswer.from_json(answer).value is None:
+        since = func.coalesce(run_inputs.c.waiting_since, now())
+        connection.execute(update(run_inputs).where(of_question).values(answer=None, waiting_since=since))
 
 
 async def list_waiting_approvals(database: Database, user_id: object, limit: int, cursor: str | None) -> ApprovalPage:
@@ -48,7 +53,7 @@ async def list_waiting_approvals(database: Database, user_id: object, limit: int
 
     Raises `RequestError` for an invalid cursor.
     """
-    is_waiting = and_(run_inputs.c.waiting_since.is_not(None), run_inputs.c.answer.is_(None), runs.c.ended_at.is_(None))
+    is_waiting = and_(run_inputs.c.waiting_since.is_not(None), run_inputs.c.answer.is_(None), IS_OPEN)
     # The columns of an index: otherwise the database would read all messages.
     call_id = func.substr(run_inputs.c.question, len(APPROVAL_PREFIX) + 1)
     of_call = and_(messages.c.chat_id == runs.c.chat_id, messages.c.tool_call_id == call_id)
