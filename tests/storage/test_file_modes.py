@@ -11,7 +11,7 @@ import pytest
 
 from callboard.storage import Store
 
-SUFFIXES = ("", "-wal", "-shm", "-id")
+SUFFIXES = ("", "-wal", "-shm")
 
 
 @pytest.fixture(autouse=True)

@@ -231,14 +231,13 @@ async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_o
     assert await log.read("run", 0, 1_000) == [b"1", b"2"]
 
 
-async def test_a_run_that_did_not_begin_is_forgotten_and_one_that_did_is_not(store: Store) -> None:
+async def test_only_the_server_of_a_run_that_did_not_begin_forgets_it(store: Store) -> None:
     log = store.stored_runs("server")
-    run = await log.begin(RUN)
-    await log.append(run, frames(b"1", b"2"))
-    await log.begin(replace(RUN, run_id="refused"))
+    await log.begin(RUN)
+    await store.stored_runs("other").withdraw("run")
+    assert set(await log.find(["run"])) == {"run"}
     await log.withdraw("run")
-    await log.withdraw("refused")
-    assert set(await log.find(["run", "refused"])) == {"run"}
+    assert await log.find(["run"]) == {}
 
 
 async def test_runs_that_ended_are_forgotten_after_their_time_and_the_oldest_of_a_user_with_too_large_logs(
