@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 
-from callboard._application import Callboard
-from callboard._application.application import Application
+from callboard._application.application import Application, Callboard
 from callboard._cli.serve import make_default_model
 from callboard.agents import AgentLike, RunContext
 from callboard.http.auth import authenticate_by

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from callboard._application import Callboard
+    from callboard._application.application import Callboard
     from callboard._cli.serve import make_app
     from callboard._version import __version__
     from callboard.agents import Agent, Limits, RunContext, register
@@ -24,7 +24,7 @@ else:
     _MODULES = {
         "Agent": "callboard.agents",
         "Authenticate": "callboard.http",
-        "Callboard": "callboard._application",
+        "Callboard": "callboard._application.application",
         "ChatModel": "callboard.models",
         "Limits": "callboard.agents",
         "Observer": "callboard.observers",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callboard.agents import Agent
-from callboard.agents.tool_loop import resolve_calls
+from callboard.agents.resolving import resolve_calls
 from callboard.calls import Budget, Limits, ResolvedCall, Tool, ToolCall, tool
 from callboard.redaction import Redaction
 from callboard.skills import (

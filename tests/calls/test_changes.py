@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic import SecretStr
 
-from callboard.agents.tool_loop import resolve_calls
+from callboard.agents.resolving import resolve_calls
 from callboard.calls import Budget, CallContext, CallRunner, EventBuffer, Limits, ResolvedCall, Tool, ToolCall, tool
 from callboard.calls.approval import REFUSED, Approval
 from callboard.calls.forms import ChangesForm, UnfitAnswer

@@ -11,8 +11,7 @@ from playwright.async_api import Browser, expect
 from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
 
-from callboard._application import Callboard
-from callboard._application.application import Application
+from callboard._application.application import Application, Callboard
 from callboard.agents import RunContext
 from callboard.http.auth import api_key
 from callboard.settings import Settings

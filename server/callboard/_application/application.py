@@ -1,44 +1,120 @@
-"""The ASGI application of a `Callboard`: opens its parts when the server starts, and closes them in reverse order."""
+"""The application: agents, a model and a store as one ASGI application.
+
+    board = Callboard([Agent("clerk", skills=[…])], model=OpenAICompatible("http://127.0.0.1:11434/v1", model="qwen3"))
+    app = board.asgi()
+
+Any ASGI server can run it, and other applications can mount it under a prefix. It opens its parts when the server
+starts, and closes them in reverse order. `callboard serve` does this with the environment's settings.
+"""
 
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from secrets import token_hex
 from types import EllipsisType
 from typing import Any
 
 import structlog
 from starlette.applications import Starlette
-from starlette.routing import Mount, Router
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import Message, Receive, Scope, Send
 
 import callboard.agents.tool_loop  # noqa: F401 - so that no agent imports it during its first run
 from callboard import _metrics, _openai
-from callboard._application.board import Callboard
+from callboard._application.declarations import (
+    check_authenticate,
+    check_observers,
+    check_settings,
+    check_store,
+    list_agents,
+)
 from callboard._application.retention import retaining
 from callboard._formats import prepare_reading
 from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
 from callboard._tracing import Tracing
+from callboard.agents import AgentLike, Registry
+from callboard.agents.declarations import check_model
 from callboard.calls import Services
 from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
-from callboard.http.auth import UNNAMED_KEY, api_key
+from callboard.http.auth import UNNAMED_KEY, Authenticate, api_key
 from callboard.http.body import BodyBudget
 from callboard.http.errors import error_response
 from callboard.http.gate import Access
 from callboard.http.shutdown import Shutdown
 from callboard.http.state import ServerState
 from callboard.http.user_verifier import UserVerifier
+from callboard.models import ChatModel, ScriptedModel
 from callboard.observers import Observer
+from callboard.redaction import Redaction
 from callboard.runs import Links, Runs
 from callboard.settings import Settings
 from callboard.storage import Store
 from callboard.threads import REQUESTS
 
 _log = structlog.get_logger(__name__)
+
+
+class Callboard:
+    """The declaration of an application: agents, model, store and access. `asgi` makes the application.
+
+    Args:
+        agents: The agents; their ids must differ.
+        model: The model of agents without one of their own. Default: a script that explains how to connect a model.
+        store: The database for chats, memories and other data, opened and closed by the application. Default: the
+            database of the settings. None: the memory of the process.
+        authenticate: Returns the caller of a request, for example `api_key("…")`. None: every request is accepted.
+        routes: More routes, as in Starlette. `authenticate` guards them too.
+        middleware: Middleware, as in Starlette, behind `authenticate`.
+        lifespan: A lifespan, as in Starlette, entered after the application has opened.
+        observers: Functions that are called with the events of runs, see `callboard.observers`.
+        settings: Limits, times and addresses. Default: those of the environment.
+        redaction: The secrets that the log leaves out, to which the application adds its own.
+
+    Raises `AgentError` for a wrong agent or model and for two agents with one id, and `SettingsError` for any other
+    wrong argument. Each message says how to correct it.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[AgentLike] = (),
+        *,
+        model: ChatModel | None = None,
+        store: Store | EllipsisType | None = ...,
+        authenticate: Authenticate | None = None,
+        routes: Sequence[BaseRoute] = (),
+        middleware: Sequence[Middleware] = (),
+        lifespan: Callable[[Starlette], AbstractAsyncContextManager[Mapping[str, Any] | None]] | None = None,
+        observers: Sequence[Observer] = (),
+        settings: Settings | None = None,
+        redaction: Redaction | None = None,
+    ) -> None:
+        check_model(model, "The application")
+        check_authenticate(authenticate)
+        check_store(store)
+        check_settings(settings)
+        check_observers(observers)
+        self.agents = Registry(list_agents(agents))
+        self.settings = settings or Settings()
+        self.model = model or ScriptedModel()
+        self.store = store
+        self.authenticate = authenticate
+        self.routes = tuple(routes)
+        self.middleware = tuple(middleware)
+        self.lifespan = lifespan
+        self.observers = tuple(observers)
+        self.redaction = redaction or Redaction()
+        self.redaction.add(
+            *self.settings.secrets, *getattr(authenticate, "secrets", ()), *getattr(model, "secrets", ())
+        )
+
+    def asgi(self) -> "Application":
+        """Return a new application, which opens the store and the agents when it is started; runs are not shared."""
+        return Application(self)
 
 
 class Application:

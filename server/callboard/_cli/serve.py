@@ -19,8 +19,7 @@ from starlette.applications import Starlette
 from uvicorn.config import STARTUP_FAILURE
 
 import callboard.agents.builtin  # noqa: F401 - registers the settings of skills
-from callboard._application import Callboard
-from callboard._application.application import Application
+from callboard._application.application import Application, Callboard
 from callboard._logging import set_up_logging
 from callboard._tracing.export import Export, begin_export, find_secrets
 from callboard._version import __version__

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from callboard import errors, observers
+from callboard.errors import CallboardError, ModelError, ToolError
+from callboard.observers import STOPPED as STOPPED_ERRORS
 
 OTHER = "other"
 """The label of all names without a label of their own."""
@@ -38,17 +39,17 @@ def name_outcome(error: str | None) -> str:
     """Return the outcome of a request to a model; `error` is the class name of the exception that ended it."""
     if error is None:
         return OK
-    return STOPPED if error in observers.STOPPED else _MODEL_CODES.get(error, OTHER)
+    return STOPPED if error in STOPPED_ERRORS else _MODEL_CODES.get(error, OTHER)
 
 
-def _codes_of(base: type[errors.CallboardError]) -> dict[str, str]:
+def _codes_of(base: type[CallboardError]) -> dict[str, str]:
     """Return the codes of `base` and its subclasses by class name, without classes outside of `callboard.errors`."""
-    found = {base.__name__: base.code} if base.__module__ == errors.__name__ else {}
+    found = {base.__name__: base.code} if base.__module__ == CallboardError.__module__ else {}
     for kind in base.__subclasses__():
         found |= _codes_of(kind)
     return found
 
 
-_MODEL_CODES = _codes_of(errors.ModelError)
-CALL_CODES = frozenset({*_codes_of(errors.ToolError).values(), "interrupted"})
-ERROR_CODES = frozenset({*_codes_of(errors.CallboardError).values(), "interrupted"})
+_MODEL_CODES = _codes_of(ModelError)
+CALL_CODES = frozenset({*_codes_of(ToolError).values(), "interrupted"})
+ERROR_CODES = frozenset({*_codes_of(CallboardError).values(), "interrupted"})

@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard import __version__
 from callboard._metrics.counters import CallMetrics, ModelMetrics, RunMetrics, StoreMetrics
 from callboard._metrics.labels import Names
+from callboard._version import __version__
 from callboard.agents import Registry
 from callboard.http import METRICS_PATH
 from callboard.observers import ModelAnswered, Observation, ObservedRun, RunLeft, RunTakenOver

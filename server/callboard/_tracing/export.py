@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import structlog
 from opentelemetry import trace
 
-from callboard import __version__
 from callboard._tracing.conventions import SCOPE
+from callboard._version import __version__
 from callboard.errors import SettingsError
 from callboard.extras import how_to_install, is_installed
 

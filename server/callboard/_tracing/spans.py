@@ -10,8 +10,8 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from callboard import __version__
 from callboard._tracing import conventions as names
+from callboard._version import __version__
 from callboard.errors import UnknownTool
 from callboard.observers import (
     STOPPED,

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from callboard._formats import FormatChoice
+from callboard.agents.resolving import resolve_calls
 from callboard.calls import (
     Budget,
     CallContext,
@@ -23,17 +25,8 @@ from callboard.models import ChatDict, ChatModel
 from callboard.observers import NO_OBSERVERS, RunObservers
 from callboard_protocol import Event, InputRequest, User
 
-if TYPE_CHECKING:
-    from callboard._formats import FormatChoice
-
 OnOwnerLoss = Literal["continue", "end"]
 """Whether another server continues a run whose server stops, or the run ends."""
-
-
-def _default_formats() -> "FormatChoice":
-    from callboard._formats import FormatChoice
-
-    return FormatChoice()
 
 
 @dataclass(frozen=True)
@@ -109,7 +102,7 @@ class TurnContext(CallContext, RunContext):
     budget for all copies of the context.
     """
 
-    formats: "FormatChoice" = field(default_factory=_default_formats)
+    formats: FormatChoice = field(default_factory=FormatChoice)
     provider_details: dict[str, ChatDict] = field(default_factory=dict, repr=False)
     recall: bool = True
     observers: RunObservers = NO_OBSERVERS
@@ -128,8 +121,6 @@ class TurnContext(CallContext, RunContext):
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
         """Run a tool; see `RunContext.call`."""
         # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
-        from callboard.agents.tool_loop import resolve_calls
-
         _check_runnable(tool)
         if not self.own_budget:
             self.own_budget.append(Budget(self.limits))

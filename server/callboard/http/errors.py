@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ExceptionHandler
 
-from callboard import errors
+import callboard.errors as errors
 
 RETRY_SECONDS = 5
 """The `Retry-After` of responses from a server that is busy or shutting down."""

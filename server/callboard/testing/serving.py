@@ -1,16 +1,17 @@
 """Serves an application on a port of this machine, with a client for tests."""
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
+import uvicorn
 from anyio.from_thread import start_blocking_portal
 
-from callboard._application import Callboard
-from callboard._application.application import Application
-from callboard._application.serving import serving
+from callboard._application.application import Application, Callboard
 from callboard.agents import Agent
 from callboard.http.auth import ApiKey
 from callboard.http.listening import listen
@@ -32,6 +33,8 @@ from callboard_protocol import (
 
 RUN_SECONDS = 60
 """Time that a client waits for the next event; without a bound, a test would hang and show no reason."""
+DATE_SECONDS = 1
+"""Interval at which uvicorn updates the `Date` of its responses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,35 @@ def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Ite
     opened.check_models()
 
 
+class _Server(uvicorn.Server):
+    """A uvicorn server that sets `is_ready` when it listens or has failed to start, and ends when `is_over` is set."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_ready = asyncio.Event()
+        self.is_over = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the handling of signals to the program around the server."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Wait for the end. uvicorn checks ten times a second, which takes half of the time of a short test."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.is_over.wait(), DATE_SECONDS)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            # uvicorn exits if the application does not open, but this process goes on and reports the error.
+            self.should_exit = True
+        finally:
+            self.is_ready.set()
+
+
 @asynccontextmanager
 async def listening(app: Application, host: str = "127.0.0.1", **config: Any) -> AsyncIterator[str]:
     """Serve the application on a free port, in the running event loop; yields its URL on this machine.
@@ -232,5 +264,16 @@ async def listening(app: Application, host: str = "127.0.0.1", **config: Any) ->
     that prevents the start.
     """
     with listen(host, 0) as listener:
-        async with serving(app, [listener], **config):
+        server = _Server(uvicorn.Config(app, log_config=None, lifespan="on", **config))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        await server.is_ready.wait()
+        if app.start_error is not None:
+            await task
+            raise app.start_error
+        try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            await app.stop(at_once=True)
+            server.should_exit = True
+            server.is_over.set()
+            await task

@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 
 import httpx
 
-from callboard import __version__
+from callboard._version import __version__
 from callboard.errors import AddressRefused, ToolError, ToolTimeout
 from callboard.reading import Download, Kind
 from callboard.skills.web.guard import Guard, normalize_host, read_url
