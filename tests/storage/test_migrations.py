@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard._history import Turn
 from callboard.errors import StorageError
-from callboard.storage import Store
+from callboard.storage import Store, StoredRun
 from tests.storage.turns import StoredSteps
 
 
@@ -46,10 +46,13 @@ async def test_a_database_of_an_unknown_version_is_refused_with_an_explanation(s
     assert len(await store.chats("ann").messages("chat")) == 1
 
 
-async def test_withdrawn_tables_of_an_earlier_version_are_dropped(store: Store, database_url: str) -> None:
+async def test_a_database_of_an_earlier_version_loses_withdrawn_tables_and_keeps_runs_that_wait(store: Store, database_url: str) -> None:
     await ask(store)
+    await store.stored_runs("gone").begin(StoredRun("run", "agent", "chat", "message", "ann"), b"request")
     engine = create_async_engine(database_url)
     async with engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE runs ADD COLUMN parked_at DOUBLE PRECISION"))
+        await connection.execute(text("UPDATE runs SET parked_at = begun_at"))
         await connection.execute(text("CREATE TABLE audit (id INTEGER PRIMARY KEY)"))
         await connection.execute(text("CREATE TABLE audit_arguments (audit_id INTEGER REFERENCES audit (id))"))
         await connection.execute(text("INSERT INTO audit (id) VALUES (1)"))
@@ -57,6 +60,10 @@ async def test_withdrawn_tables_of_an_earlier_version_are_dropped(store: Store, 
         await connection.execute(text("UPDATE alembic_version SET version_num = '0102'"))
     later = await Store.open(database_url)
     assert len(await later.chats("ann").messages("chat")) == 1
+    other = later.stored_runs("other")
+    assert await other.take_over() == []
+    await other.cancel("run")
+    assert [run.run_id for run in await other.take_over()] == ["run"]
     await later.close()
     async with engine.connect() as connection:
         found = await connection.run_sync(lambda one: inspect(one).get_table_names())

@@ -8,6 +8,7 @@ from alembic import op
 revision = "0103"
 down_revision = "0102"
 
+REQUEST = "the packed request; null after the end, unless it waits for an approval"
 TRIGGER_FUNCTIONS = (
     "refuse_audit_change",
     "audit_unchanged",
@@ -22,8 +23,9 @@ def upgrade() -> None:
     """Drop the tables, if the database is so old that it has them, with their triggers, and the column."""
     for table in ("memory_vectors", "audit_arguments", "audit"):
         op.execute(f"DROP TABLE IF EXISTS {table}")
+    op.execute("UPDATE runs SET ended_at = parked_at, owner = '' WHERE parked_at IS NOT NULL")
+    op.drop_column("runs", "parked_at")
     if op.get_bind().dialect.name == "postgresql":
         for function in TRIGGER_FUNCTIONS:
             op.execute(f"DROP FUNCTION IF EXISTS {function}()")
-    op.execute("UPDATE runs SET ended_at = parked_at, owner = '' WHERE parked_at IS NOT NULL")
-    op.drop_column("runs", "parked_at")
+        op.execute(f"COMMENT ON COLUMN runs.request IS '{REQUEST}'")
