@@ -2221,9 +2221,8 @@ class OpenWebUITools:
 
     def __init__(self, page: Page, tools: Json | None, messages: list[Json]) -> None:
         params = page.metadata.get("params") or {}
-        # `legacy`, or `default` before 0.12: Open WebUI has run the tools and features itself, and the prompt has their
-        # results.
-        self._is_legacy = params.get("function_calling") not in (None, "native")
+        # Open WebUI has then run the tools and features itself, and the prompt has their results.
+        self._is_legacy = params.get("function_calling") == "legacy"
         self._tools: dict[str, Json] = {
             name: tool
             for name, tool in (tools or {}).items()
@@ -2281,12 +2280,10 @@ class OpenWebUITools:
 
     async def _call(self, name: str, tool: Json, arguments: Json) -> object:
         if not tool.get("direct"):
-            function = tool["callable"]
-            with suppress(ImportError):
-                from open_webui.utils.tools import get_updated_tool_function
+            from open_webui.utils.tools import get_updated_tool_function
 
-                context = {"__messages__": self._messages, "__files__": self._page.metadata.get("files") or []}
-                function = await get_updated_tool_function(function=function, extra_params=context)
+            context = {"__messages__": self._messages, "__files__": self._page.metadata.get("files") or []}
+            function = await get_updated_tool_function(function=tool["callable"], extra_params=context)
             return await function(**arguments)
         if not self._page.ask_user:
             raise RuntimeError("this tool runs in the user's browser, and no page is open")
