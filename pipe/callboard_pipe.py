@@ -12,7 +12,7 @@ required_open_webui_version: 0.11.4
 #
 #   Limits            timeouts and size limits
 #   Texts             the texts that users read
-#   Page              the parameters of an answer, and the abilities of its page
+#   Page              the parameters of an answer
 #   Server events     reads events from the server's byte stream
 #   Answer            turns events into the text of an answer and the status lines above it
 #   Emission          sends changes of an answer in the form that the valve RENDERING names
@@ -225,7 +225,7 @@ ASKED_AGAIN = "again"
 TASK_STATES = ("in_progress", "pending", "completed", "cancelled")
 
 
-# --- Page: the parameters of an answer, and the abilities of its page. ----------------------------------------------
+# --- Page: the parameters of an answer. -----------------------------------------------------------------------------
 
 
 def is_release(*release: int) -> bool:
@@ -239,7 +239,7 @@ AskUser = Callable[[Json], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The parameters that Open WebUI passes for an answer, and the abilities of the page that shows it.
+    """The parameters that Open WebUI passes for an answer.
 
     Attributes:
         model: The id of the model.
@@ -289,16 +289,6 @@ class Page:
     def is_saved(self) -> bool:
         """Whether the chat is among Open WebUI's chats."""
         return bool(self.chat_id) and not self.is_temporary and not self.is_channel
-
-    @property
-    def has_forms(self) -> bool:
-        """Whether Open WebUI has its form and its "Tool Permissions"."""
-        return is_release(0, 12)
-
-    @property
-    def has_pending_cards(self) -> bool:
-        """Whether Open WebUI can ask later about a call of this answer."""
-        return self.is_saved and bool(self.message_id) and is_release(0, 12)
 
 
 # --- Server events: bytes to events. Pure. --------------------------------------------------------------------------
@@ -1394,9 +1384,9 @@ class Emitter:
         """Yield the changes of the answer since the last call."""
         raise NotImplementedError
 
-    def _pause_seconds(self, content: list[Json]) -> float:
+    def _pause_seconds(self, content: list[Json]) -> float:  # noqa: ARG002 - added text is not drawn anew
         """Return the minimum time between these changes and the next ones."""
-        raise NotImplementedError
+        return 0.0
 
     def _status(self, lines: list[StatusLine], now_seconds: float, *, final: bool) -> Iterator[Json]:
         if not lines:
@@ -1475,9 +1465,6 @@ class ChunkEmitter(Emitter):
             yield self._chunk(self._note + added)
             self._shown += added
             self._note = ""
-
-    def _pause_seconds(self, content: list[Json]) -> float:  # noqa: ARG002 - nothing is drawn anew
-        return 0.0
 
 
 class StreamEmitter(Emitter):
@@ -2221,9 +2208,8 @@ class OpenWebUITools:
 
     def __init__(self, page: Page, tools: Json | None, messages: list[Json]) -> None:
         params = page.metadata.get("params") or {}
-        # `legacy`, or `default` before 0.12: Open WebUI has run the tools and features itself, and the prompt has their
-        # results.
-        self._is_legacy = params.get("function_calling") not in (None, "native")
+        # Open WebUI has then run the tools and features itself, and the prompt has their results.
+        self._is_legacy = params.get("function_calling") == "legacy"
         self._tools: dict[str, Json] = {
             name: tool
             for name, tool in (tools or {}).items()
@@ -2281,12 +2267,10 @@ class OpenWebUITools:
 
     async def _call(self, name: str, tool: Json, arguments: Json) -> object:
         if not tool.get("direct"):
-            function = tool["callable"]
-            with suppress(ImportError):
-                from open_webui.utils.tools import get_updated_tool_function
+            from open_webui.utils.tools import get_updated_tool_function
 
-                context = {"__messages__": self._messages, "__files__": self._page.metadata.get("files") or []}
-                function = await get_updated_tool_function(function=function, extra_params=context)
+            context = {"__messages__": self._messages, "__files__": self._page.metadata.get("files") or []}
+            function = await get_updated_tool_function(function=tool["callable"], extra_params=context)
             return await function(**arguments)
         if not self._page.ask_user:
             raise RuntimeError("this tool runs in the user's browser, and no page is open")
@@ -2781,7 +2765,7 @@ class Dialogs:
     async def _open(self, question: Json, place: str) -> object:
         """Open the question's dialog, and return Open WebUI's result; `place` is its number, for example "1 of 2"."""
         asks = f"{self._agent_name} asks{f' ({place})' if place else ''}"
-        if self._page.has_forms:
+        if is_release(0, 12):  # With its form and its "Tool Permissions".
             if is_form(question):
                 return await self._show(make_form(question, asks))
             if self._has_approval_forms and has_approval_form(question):
@@ -3152,7 +3136,8 @@ class Pipe:
             asker = None if __task__ else __event_call__
             page = Page(str(body.get("model", "")), __user__ or {}, __metadata__ or {}, __request__, asker)
             is_streamed = bool(body.get("stream")) and not __task__
-            can_wait = is_streamed and page.has_pending_cards
+            # Open WebUI can ask later about a call of this answer.
+            can_wait = is_streamed and page.is_saved and bool(page.message_id) and is_release(0, 12)
             if can_wait and page.metadata.get("tool_approval_resume"):
                 return self._resume(page, await read_message(page), __tools__).stream()
             groups = await list_groups(str(page.user["id"])) if page.user.get("id") else []

@@ -62,12 +62,12 @@ REPLAYS: dict[str, tuple[list[dict[str, Any]], list[HistoryCall], list[dict[str,
         [
             stored("c", "3", place=(1, 0), message_id="m"),
             stored("b", "2", place=(0, 1), message_id="m"),
-            stored("a", "1", '{"n": 1}', place=(0, 0), message_id="m"),
+            stored("a", "1", '{"n": NaN}', place=(0, 0), message_id="m"),
             stored("z", "other", message_id="elsewhere"),
         ],
         [
             USER,
-            asks(call("a", '{"n": 1}'), call("b")),
+            asks(call("a", '{"n": NaN}'), call("b")),
             answers("a", "1"),
             answers("b", "2"),
             asks(call("c")),
@@ -101,9 +101,9 @@ REPLAYS: dict[str, tuple[list[dict[str, Any]], list[HistoryCall], list[dict[str,
         [],
         [USER, asks(call("a")), answers("a", "1")],
     ),
-    "an id twice in a stored round is one call": (
-        BARE,
-        [stored("a", "1", message_id="m"), stored("a", "2", place=(0, 1), message_id="m")],
+    "a turn that was sent with its id and with its calls is replayed once": (
+        [USER, asks(call("a")), answers("a", "cut …"), said("x", id="m")],
+        [stored("a", "1", message_id="m")],
         [USER, asks(call("a")), answers("a", "1"), said("x")],
     ),
     "a later call with an id that was used keeps its content": (
@@ -162,8 +162,6 @@ def test_empty_ids_get_a_new_one_the_same_on_both_sides() -> None:
         (ids[0], "1"),
         (ids[1], "2"),
     ]
-    [_, asked, answered, _] = replay([USER, said("x", id="m")], [stored("", "1", message_id="m")]).messages
-    assert asked["tool_calls"][0]["id"] == answered["tool_call_id"] != ""
 
 
 def test_arguments_go_back_byte_for_byte_malformed_ones_too() -> None:
@@ -219,7 +217,7 @@ any_message = st.one_of(
 )
 any_record = st.builds(
     stored,
-    ids,
+    ids.filter(bool),
     st.none() | st.text(max_size=3),
     st.text(max_size=3),
     st.tuples(st.integers(0, 2), st.integers(0, 2)),

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from callboard._history import StoredRound, StoredTurn, lacks_calls, restore_calls
+from callboard._history import (
+    StoredRound,
+    StoredTurn,
+    insert_turns_by_client_call,
+    insert_turns_by_text,
+    lacks_calls,
+)
 
 
 def call(call_id: str) -> dict[str, Any]:
@@ -63,17 +69,17 @@ TWICE = [stored("1", "go", "a"), stored("2", "go", "b")]
 def test_an_answer_is_the_turn_of_its_text_place_and_question(
     sent: list[dict[str, Any]], turns: list[StoredTurn], found: list[str]
 ) -> None:
-    assert ids(restore_calls(sent, turns, by_text=True)) == found
+    assert ids(insert_turns_by_text(sent, turns)) == found
 
 
 def test_a_turn_is_known_by_the_clients_own_call_and_what_is_told_elsewhere_is_not_told_twice() -> None:
     rounds = (StoredRound("", (call("a"),)), StoredRound("I ask.", (call("b"), call("call_x_1"))))
     turn = StoredTurn("1", "go", rounds, "")
     bare = [user("go"), assistant("I ask.", "call_x_1"), result("call_x_1")]
-    assert ids(restore_calls(bare, [turn], by_text=False)) == ["a", "b", "call_x_1"]
+    assert ids(insert_turns_by_client_call(bare, [turn])) == ["a", "b", "call_x_1"]
     told = [user("go"), assistant(None, "a"), result("a"), *bare[1:]]
-    assert ids(restore_calls(told, [turn], by_text=False)) == ["a", "b", "call_x_1"]
-    assert restore_calls(told, [], by_text=True) == told
+    assert ids(insert_turns_by_client_call(told, [turn])) == ["a", "b", "call_x_1"]
+    assert insert_turns_by_text(told, []) == told
 
 
 def test_calls_of_one_round_in_several_messages_bring_the_servers_calls_once() -> None:
@@ -81,7 +87,7 @@ def test_calls_of_one_round_in_several_messages_bring_the_servers_calls_once() -
     sent = [user("go")]
     for one in ("call_x_1", "call_x_2"):
         sent += [assistant(None, one), result(one)]
-    whole = restore_calls(sent, [StoredTurn("1", "go", rounds, "")], by_text=False)
+    whole = insert_turns_by_client_call(sent, [StoredTurn("1", "go", rounds, "")])
     assert ids(whole) == ["a", "b", "call_x_1", "call_x_2"]
     assert [message["content"] for message in whole if message["content"]] == ["go", "I look.", "r", "r"]
 
@@ -89,7 +95,7 @@ def test_calls_of_one_round_in_several_messages_bring_the_servers_calls_once() -
 def test_an_answer_in_the_form_of_a_call_keeps_that_call_at_its_end() -> None:
     turn = StoredTurn("run", "go", (StoredRound("", (call("a"),)),), '{"x": 1}')
     sent = [user("go"), assistant(None, "call_f_run"), result("call_f_run"), user("on")]
-    whole = restore_calls(sent, [turn], by_text=False)
+    whole = insert_turns_by_client_call(sent, [turn])
     assert ids(whole) == ["a", "call_f_run"]
     assert [message["content"] for message in whole] == ["go", None, None, "r", "on"]
 
@@ -106,4 +112,4 @@ def test_the_store_is_asked_only_where_it_may_know_more() -> None:
 def test_long_chats_of_like_answers_are_restored_in_linear_time() -> None:
     sent = [message for _ in range(20_000) for message in (user("go"), assistant("Done."))]
     kept = [stored(str(number), "go", f"c{number}", place=number + 1) for number in range(20_000)]
-    assert ids(restore_calls(sent, kept, by_text=True)) == [f"c{number}" for number in range(20_000)]
+    assert ids(insert_turns_by_text(sent, kept)) == [f"c{number}" for number in range(20_000)]

@@ -61,8 +61,8 @@ def in_chat(chat_id: str) -> dict[str, Any]:
     return {"extra_headers": {**OPEN_WEBUI, "X-OpenWebUI-Chat-Id": chat_id}}
 
 
-# An older Open WebUI fills no placeholders.
-UNFILLED = {"X-OpenWebUI-User-Id": "{{USER_ID}}", "X-OpenWebUI-Task": "{{TASK}}", "X-OpenWebUI-Chat-Id": "{{CHAT_ID}}"}
+# Open WebUI fills no placeholder that it does not know, such as a misspelled one.
+UNFILLED = {"X-OpenWebUI-User-Id": "{{USERID}}", "X-OpenWebUI-Task": "{{TASKS}}", "X-OpenWebUI-Chat-Id": "{{CHAT}}"}
 TITLE = {"callboard": {"chat_id": "other", "task": "title_generation"}}
 ASKERS: list[tuple[dict[str, Any], tuple[str | None, str | None, str | None]]] = [
     ({"extra_headers": OPEN_WEBUI}, ("u", "chat", None)),

@@ -31,7 +31,7 @@ PIXEL = "data:image/png;base64," + base64.b64encode(b"pixel").decode()
 
 @pytest.fixture(autouse=True)
 def middleware(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part of Open WebUI that reads results of tools, as far as the pipe uses it."""
+    """The part of Open WebUI that prepares tools and reads their results, as far as the pipe uses it."""
 
     async def process_tool_result(
         request: Any, name: str, result: Any, kind: str, direct: bool, metadata: Any, user: Any
@@ -46,12 +46,16 @@ def middleware(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> list[dict[str, Any]]:
         return [{"source": {"name": name}, "document": [result], "metadata": [{"source": params["query"]}]}]
 
+    async def get_updated_tool_function(function: Any, extra_params: dict[str, Any]) -> Any:
+        return function
+
     members = {
         "process_tool_result": process_tool_result,
         "get_citation_source_from_tool_result": get_citation_source_from_tool_result,
         "CITATION_TOOL_NAMES": ("query_knowledge_files",),
     }
-    provide_open_webui(monkeypatch, {"utils.middleware": members})
+    tools = {"get_updated_tool_function": get_updated_tool_function}
+    provide_open_webui(monkeypatch, {"utils.middleware": members, "utils.tools": tools})
 
 
 def a_tool(function: Any, *arguments: str, **fields: Any) -> dict[str, Any]:
@@ -134,7 +138,7 @@ async def test_approval_mode_of_open_webui_is_passed_on_except_for_its_own_quest
     assert [tool.asks_first for tool in asked.openwebui_tools] == [asks, False]
 
 
-@pytest.mark.parametrize(("mode", "count"), [("legacy", 0), (None, 1)])
+@pytest.mark.parametrize(("mode", "count"), [("legacy", 0), ("default", 1), (None, 1)])
 async def test_tools_that_open_webui_has_run_itself_are_not_offered(
     server: ScriptedServer, mode: str | None, count: int
 ) -> None:

@@ -9,7 +9,13 @@ from callboard._history.replay import Replayed, replay
 from callboard._history.sources import CompactResults, compact_message_tools
 from callboard._history.token_limit import limit_tokens
 from callboard._history.turn_rows import NewResponse, RowChange, Turn, TurnRows
-from callboard._history.turns import StoredRound, StoredTurn, lacks_calls, restore_calls
+from callboard._history.turns import (
+    StoredRound,
+    StoredTurn,
+    insert_turns_by_client_call,
+    insert_turns_by_text,
+    lacks_calls,
+)
 
 __all__ = [
     "ChatHistory",
@@ -23,8 +29,9 @@ __all__ = [
     "Turn",
     "TurnRows",
     "compact_message_tools",
+    "insert_turns_by_client_call",
+    "insert_turns_by_text",
     "lacks_calls",
     "limit_tokens",
     "replay",
-    "restore_calls",
 ]

@@ -1,8 +1,13 @@
-"""Finds the stored turns that a client's messages belong to, and inserts the calls that the client never saw. Pure.
+"""Inserts the calls of stored turns that the client did not send, in their original order. Pure.
 
-Some clients of the OpenAI routes see no tool calls and send only the text of an answer back. Clients that ran their own
-function send only that call back. In both cases the calls of the server's tools are inserted from the store, in their
-original order.
+Each function returns messages whose calls have no results yet: `replay` adds them. A turn is found by
+
+- `insert_turns_by_message_id`: the `id` of the message with its text,
+- `insert_turns_by_client_call`: a call of the client's own function, the only one that the client saw,
+- `insert_turns_by_text`: the text of its answer, from clients of the OpenAI routes that see no calls,
+- `join_responses`: the response that a request continues.
+
+Open WebUI sends the calls themselves: `openwebui.details_parser` reads them from the text.
 """
 
 import json
@@ -13,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from typing import Any, Protocol
 
-from callboard._history.records import ChatDict, message_text
+from callboard._history.records import ChatDict, HistoryCall, message_text
 from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
 CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
@@ -33,14 +38,17 @@ class MessageRow(Protocol):
     arguments: str | None
 
 
+def format_call(call_id: str | None, name: str | None, arguments: str | None) -> dict[str, Any]:
+    """Return a call in OpenAI's format."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def group_calls(rows: Iterable[MessageRow]) -> Mapping[tuple[str, int | None], list[dict[str, Any]]]:
     """Return the calls of these rows in OpenAI's format by run and round, without those of sub-agents."""
     rounds: defaultdict[tuple[str, int | None], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if row.role == "tool" and row.parent_call_id is None:
-            function = {"name": row.tool_name, "arguments": row.arguments}
-            call = {"id": row.tool_call_id, "type": "function", "function": function}
-            rounds[row.run_id, row.round_index].append(call)
+            rounds[row.run_id, row.round_index].append(format_call(row.tool_call_id, row.tool_name, row.arguments))
     return rounds
 
 
@@ -139,26 +147,29 @@ def lacks_calls(sent: Sequence[ChatDict], *, by_text: bool) -> bool:
     return any((by_text and _is_bare(message)) or _list_external_ids(message) for message in sent)
 
 
-def restore_calls(sent: Sequence[ChatDict], turns: Sequence[StoredTurn], *, by_text: bool) -> list[ChatDict]:
-    """Return `sent` with the calls of `turns` that are missing in it.
+def insert_turns_by_message_id(sent: Iterable[ChatDict], calls: Iterable[HistoryCall]) -> list[ChatDict]:
+    """Return `sent` with the calls of the turns whose text has the `id` of the message, one message for each round.
 
-    A turn is found by the id of a call that the client ran. With `by_text`, for clients that may not see calls, a turn
-    is also found by the text of its answer, ignoring white space. Turns are matched from the last message backwards, so
-    that their order is that of the messages. If several turns have the same text, the order of preference is: same
-    number of questions before it, same question, newest.
+    A turn is inserted before the first assistant message with its id that has no calls of its own.
     """
-    known_ids = frozenset(call["id"] for message in sent for call in message.get("tool_calls") or ())
-    whole = _restore_rounds_of_external_calls(sent, turns, known_ids)
-    if not by_text:
-        return whole
-    # The calls that were just inserted must not be inserted a second time.
-    known_ids |= {call["id"] for message in whole for call in message.get("tool_calls") or ()}
-    return _restore_turns_of_bare_texts(whole, turns, known_ids)
+    turns: defaultdict[object, list[HistoryCall]] = defaultdict(list)
+    for call in calls:
+        if call.message_id and not call.parent_call_id:
+            turns[call.message_id].append(call)
+    whole: list[ChatDict] = []
+    for message in sent:
+        if message["role"] == "assistant" and not message.get("tool_calls") and isinstance(message.get("id"), str):
+            stored = sorted(turns.pop(message["id"], ()), key=lambda call: (call.round_index, call.sequence_index))
+            for _, one in groupby(stored, key=lambda call: call.round_index):
+                round_calls = [format_call(call.tool_call_id, call.tool_name, call.arguments) for call in one]
+                whole.append({"role": "assistant", "content": None, "tool_calls": round_calls})
+        whole.append(message)
+    return whole
 
 
-def _restore_rounds_of_external_calls(
-    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], known_ids: frozenset[str]
-) -> list[ChatDict]:
+def insert_turns_by_client_call(sent: Sequence[ChatDict], turns: Sequence[StoredTurn]) -> list[ChatDict]:
+    """Return `sent` with the other calls of each turn that has a call of the client's functions in `sent`."""
+    known_ids = _list_call_ids(sent)
     turn_of = {call_id: turn for turn in turns for call_id in turn.call_ids}
     turn_of |= {f"{FORM_ID_PREFIX}{turn.run_id}": turn for turn in turns}
     # Some clients send each call of a round in a message of its own.
@@ -180,10 +191,14 @@ def _restore_rounds_of_external_calls(
     return whole
 
 
-def _restore_turns_of_bare_texts(
-    sent: Sequence[ChatDict], turns: Sequence[StoredTurn], known_ids: frozenset[str]
-) -> list[ChatDict]:
-    index = _TurnIndex(turns, known_ids)
+def insert_turns_by_text(sent: Sequence[ChatDict], turns: Sequence[StoredTurn]) -> list[ChatDict]:
+    """Return `sent` with the calls of the turns whose answers it has as texts, for clients that may not see calls.
+
+    White space is ignored. Turns are matched from the last message backwards, so that their order is that of the
+    messages. If several turns have the same text, the order of preference is: same number of questions before it, same
+    question, newest.
+    """
+    index = _TurnIndex(turns, _list_call_ids(sent))
     backwards: list[list[ChatDict]] = []
     groups = [(is_bare, list(group)) for is_bare, group in groupby(sent, _is_bare)]
     questions = (sum(message["role"] == "user" for message in group) for _, group in groups)
@@ -227,6 +242,10 @@ def _list_keys(text: str, question: str, place: int | None) -> Iterator[tuple[ob
     yield text, place
     yield text, question, "anywhere"
     yield text, "anywhere"
+
+
+def _list_call_ids(messages: Iterable[ChatDict]) -> frozenset[str]:
+    return frozenset(call["id"] for message in messages for call in message.get("tool_calls") or ())
 
 
 def _drop_space(text: str) -> str:

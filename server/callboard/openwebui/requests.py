@@ -64,7 +64,8 @@ def read_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 def read_headers(names: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
     """Return the values of headers, for example of `CHAT_HEADERS`, by the fields that `names` gives them.
 
-    Empty values are left out, and so are placeholders such as `{{TASK}}`: Open WebUI before 0.11 does not replace them.
+    Empty values are left out, and so are placeholders that Open WebUI did not know: a misspelled `{{USER_ID}}` would be
+    one user for all.
     """
     values = ((field, headers.get(header, "").strip()) for field, header in names.items())
     return {field: value for field, value in values if value and not value.startswith("{{")}

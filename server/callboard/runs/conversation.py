@@ -6,7 +6,7 @@ from itertools import takewhile
 
 import structlog
 
-from callboard._history import ChatHistory, NewResponse, lacks_calls, restore_calls
+from callboard._history import ChatHistory, NewResponse, insert_turns_by_client_call, insert_turns_by_text, lacks_calls
 from callboard._history.turns import CLIENT_PREFIXES
 from callboard.calls import ToolCall
 from callboard.errors import RequestError, StorageError, UnknownChat
@@ -175,10 +175,12 @@ async def _add_stored_calls(
     if request.chat_id is None or not history.calls or not lacks_calls(sent, by_text=by_text):
         return sent
     try:
-        return restore_calls(sent, await chats.turns(request.chat_id), by_text=by_text)
+        turns = await chats.turns(request.chat_id)
     except StorageError as error:
         _log.warning("turns_not_loaded", chat_id=request.chat_id, error=str(error))
         return sent
+    whole = insert_turns_by_client_call(sent, turns)
+    return insert_turns_by_text(whole, turns) if by_text else whole
 
 
 def _complete_rounds(messages: Sequence[ChatDict], history: ChatHistory) -> list[ChatDict]:
