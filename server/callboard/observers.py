@@ -29,21 +29,17 @@ from callboard.models import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
-    content_text,
 )
+from callboard.models.messages import content_text
 from callboard_protocol import Event
 
 __all__ = [
-    "NO_OBSERVERS",
-    "STOPPED",
     "ModelAnswered",
     "ModelAsked",
     "Observation",
-    "ObservedRequest",
     "ObservedRun",
     "Observer",
     "RunLeft",
-    "RunObservers",
     "RunPrepared",
     "RunTakenOver",
 ]

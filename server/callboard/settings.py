@@ -33,7 +33,7 @@ from callboard._keys import make_api_key, read_api_key
 from callboard.errors import NotSetUp, SettingsError
 from callboard.redaction import secrets_in_url
 
-__all__ = ["Settings", "SkillSettings", "split_list"]
+__all__ = ["Settings", "SkillSettings"]
 
 PREFIX = "CALLBOARD_"
 MIN_SECRET_BYTES = 32

@@ -5,24 +5,20 @@
 `LeadingThought` separates only the thought at the beginning of an answer.
 """
 
-from callboard_formats.arguments import ReadArguments, parse_arguments, read_arguments
-from callboard_formats.leading_thought import LeadingThought
+from callboard_formats.arguments import ReadArguments, read_arguments
 from callboard_formats.output import CallPiece, ReasoningPiece, TextPiece
-from callboard_formats.parser import Parsed, ParsedCall, Piece, StreamParser, parse
+from callboard_formats.parser import Parsed, ParsedCall, StreamParser, parse
 from callboard_formats.syntax import InvalidArguments
 
 __all__ = [
     "CallPiece",
     "InvalidArguments",
-    "LeadingThought",
     "Parsed",
     "ParsedCall",
-    "Piece",
     "ReadArguments",
     "ReasoningPiece",
     "StreamParser",
     "TextPiece",
     "parse",
-    "parse_arguments",
     "read_arguments",
 ]

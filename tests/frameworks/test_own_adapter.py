@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from callboard.agents import AgentLike, load_all_agents
+from callboard.agents import AgentLike
+from callboard.agents.loading import load_all_agents
 from callboard.settings import Settings
 from callboard_protocol import Done, Error, Event, Message, ToolCallComplete, ToolCallError, ToolCallStart
 from tests.fakes.openai_server import OpenAIServer, Raw, Refusal, Script

@@ -33,7 +33,8 @@ from callboard.http.shutdown import Shutdown
 from callboard.http.state import ServerState
 from callboard.http.user_verifier import UserVerifier
 from callboard.observers import Observer
-from callboard.runs import Links, Runs
+from callboard.runs import Runs
+from callboard.runs.links import Links
 from callboard.settings import Settings
 from callboard.storage import Store
 from callboard.threads import REQUESTS

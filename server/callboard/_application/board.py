@@ -19,8 +19,9 @@ from callboard._application.declarations import (
     check_store,
     list_agents,
 )
-from callboard.agents import AgentLike, Registry
+from callboard.agents import AgentLike
 from callboard.agents.declarations import check_model
+from callboard.agents.registry import Registry
 from callboard.models import ChatModel, ScriptedModel
 from callboard.observers import Observer
 from callboard.redaction import Redaction

@@ -13,7 +13,7 @@ from callboard._call_ids import new_call_id
 from callboard._history.endpoint_rules import move_parts, order_messages
 from callboard._history.records import ChatDict, HistoryCall
 from callboard.sources import read_sources, source_number
-from callboard_protocol import EXTERNAL_ID_PREFIX
+from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
 
 class Replayed(NamedTuple):

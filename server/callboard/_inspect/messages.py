@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.calls import ToolCall
-from callboard.models import ChatDict, content_text
-from callboard.storage import ResultSize
+from callboard.models import ChatDict
+from callboard.models.messages import content_text
+from callboard.storage.summaries import ResultSize
 
 _SHORTENED = re.compile(r"\[… ([\d,]+) more characters of this older result are left out\]$")
 

@@ -35,7 +35,9 @@ from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.http import ServerState
 from callboard.models import ChatDict
-from callboard.storage import CallSummary, Overview, ResultSize, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
+from callboard.storage.sql.overview import Overview
+from callboard.storage.summaries import CallSummary, ResultSize, TurnSummary
+from callboard.storage.values import StoredCall, StoredMessage, ToolCallFilter
 from callboard.text import write_json_line
 
 CALLS_PER_PAGE = 200

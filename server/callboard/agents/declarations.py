@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast, get_args
 
 from callboard.agents.context import OnOwnerLoss
-from callboard.calls import Limits, Tool
+from callboard.calls import Tool
+from callboard.calls.limits import Limits
 from callboard.errors import AgentError
 from callboard.openwebui.offered_tools import OpenWebUITools
 from callboard.settings import ToolFormat

@@ -15,23 +15,16 @@ from callboard._formats import Format, ProviderDetails, resolve_tool_name, round
 from callboard._streams import closing_stream
 from callboard.agents.answer import Answer
 from callboard.agents.context import RunContext, TurnContext
-from callboard.calls import (
-    Budget,
-    CallRunner,
-    ClientTool,
-    EventBuffer,
-    RejectedCall,
-    ResolvedCall,
-    Tool,
-    ToolCall,
-    check_arguments,
-    new_external_id,
-    write_arguments,
-)
-from callboard.calls.call import parse_arguments, read_object
+from callboard.calls import Tool, ToolCall
+from callboard.calls.call import RejectedCall, ResolvedCall, parse_arguments, read_object, write_arguments
+from callboard.calls.executor import check_arguments
+from callboard.calls.limits import Budget
 from callboard.calls.masking import find_secrets
+from callboard.calls.runner import CallRunner, EventBuffer
+from callboard.calls.tool import ClientTool, new_external_id
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
-from callboard.models import MUST_CALL, ModelRequest, TokenUsage, ToolCallDelta, with_instructions
+from callboard.models import ModelRequest, TokenUsage, ToolCallDelta
+from callboard.models.messages import MUST_CALL, with_instructions
 from callboard.redaction import MASK, Redaction
 from callboard.settings import TextCalls
 from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart

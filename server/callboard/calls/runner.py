@@ -48,7 +48,6 @@ from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard_protocol import (
-    FROM_TEXT_STATUS,
     Event,
     InputRequest,
     Source,
@@ -59,6 +58,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from callboard_protocol.events import FROM_TEXT_STATUS
 
 R = TypeVar("R")
 

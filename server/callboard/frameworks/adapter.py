@@ -8,11 +8,13 @@ from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
 from typing import Any, Generic, Literal, TypeVar
 
-from callboard.agents import OnOwnerLoss, RunContext, check_on_owner_loss, check_openwebui_tools
+from callboard.agents import RunContext
+from callboard.agents.context import OnOwnerLoss
+from callboard.agents.declarations import check_on_owner_loss, check_openwebui_tools
 from callboard.errors import AgentError
 from callboard.frameworks.openai_client import rejecting_cut_off_answers, watch_openai_client
 from callboard.frameworks.turn import Turn
-from callboard.openwebui import OpenWebUITools
+from callboard.openwebui.offered_tools import OpenWebUITools
 from callboard_protocol import Event
 
 A = TypeVar("A")

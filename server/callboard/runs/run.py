@@ -22,7 +22,8 @@ from callboard.runs.files import RunFiles, read_file
 from callboard.runs.inputs import Inputs, unknown_input
 from callboard.runs.log import EventLog
 from callboard.runs.recorder import Ending, Recorder
-from callboard.storage import GivenAnswer, StoredRuns
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import GivenAnswer
 from callboard_protocol import Done, Error, Event, TextEvent
 
 MAX_TEXT_CHARS = 8 * 1024 * 1024
