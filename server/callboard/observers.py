@@ -37,6 +37,7 @@ __all__ = [
     "ModelAnswered",
     "ModelAsked",
     "Observation",
+    "ObservedRequest",
     "ObservedRun",
     "Observer",
     "RunLeft",

@@ -1,8 +1,7 @@
 """Reads the tool calls in a model's text, in the syntaxes of all model families.
 
 `parse` reads a whole answer and `StreamParser` reads a stream. Both need the tools' JSON schemas. No tool is run.
-`read_arguments` reads the arguments of one call and repairs them, `parse_arguments` accepts only JSON.
-`LeadingThought` separates only the thought at the beginning of an answer.
+`read_arguments` reads the arguments of one call and repairs them.
 """
 
 from callboard_formats.arguments import ReadArguments, read_arguments

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard.agents import TurnContext
+from callboard.agents.context import TurnContext
 from callboard.agents.notices import NOTHING_SAID
 from callboard.calls import StatusReport, ToolCall, ToolResult, report_status
 from callboard.calls.approval import Approval

@@ -5,6 +5,6 @@ import it: `Agent.run` does, and the file of an agent loads fast.
 """
 
 from callboard.agents.agent import Agent, AgentLike
-from callboard.agents.context import RunContext, TurnContext
+from callboard.agents.context import RunContext
 
-__all__ = ["Agent", "AgentLike", "RunContext", "TurnContext"]
+__all__ = ["Agent", "AgentLike", "RunContext"]

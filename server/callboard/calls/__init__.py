@@ -8,9 +8,11 @@ models nor storage.
 from callboard.calls.call import EndedCall, RunningCall, ToolCall, follow_call
 from callboard.calls.context import Services, StatusChannel, StatusReport, ToolContext, report_status
 from callboard.calls.decorator import tool
+from callboard.calls.runner import CallRunner
 from callboard.calls.tool import Tool, ToolResult
 
 __all__ = [
+    "CallRunner",
     "EndedCall",
     "RunningCall",
     "Services",

@@ -12,7 +12,8 @@ from io import StringIO
 from itertools import takewhile
 from typing import Any, get_args
 
-from callboard.agents import RunContext, TurnContext
+from callboard.agents import RunContext
+from callboard.agents.context import TurnContext
 from callboard.agents.notices import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER
 from callboard.calls import ToolCall, ToolResult
 from callboard.calls.forms import ask_until_fitting

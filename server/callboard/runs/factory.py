@@ -11,8 +11,9 @@ import structlog
 
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, replay
-from callboard.agents import Agent, AgentLike, TurnContext
+from callboard.agents import Agent, AgentLike
 from callboard.agents.agent import ignored_options
+from callboard.agents.context import TurnContext
 from callboard.calls import Services
 from callboard.calls.approval import Approval
 from callboard.calls.context import SourceNumbers

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from callboard._streams import closing_stream
-from callboard.agents import AgentLike, TurnContext
+from callboard.agents import AgentLike
+from callboard.agents.context import TurnContext
 from callboard.data_urls import Data
 from callboard.errors import CallboardError, ModelRefused, RunLost, RunTimeout, StorageError, UnknownInput
 from callboard.redaction import Redaction, current_redaction

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from callboard.skills.planning import Planning
     from callboard.skills.profile import Profile
     from callboard.skills.self_notes import SelfNotes
+    from callboard.skills.web.client import guarded_client
     from callboard.skills.web.engines import Brave, DuckDuckGo, Engine, Searxng, Tavily
+    from callboard.skills.web.guard import Guard
     from callboard.skills.web.skill import WebSearch
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "Clock",
     "DuckDuckGo",
     "Engine",
+    "Guard",
     "HomeAssistant",
     "HomeAssistantIntents",
     "McpServer",
@@ -51,6 +54,7 @@ __all__ = [
     "SkillState",
     "Tavily",
     "WebSearch",
+    "guarded_client",
 ]
 
 _NAMES = {
@@ -66,7 +70,9 @@ _NAMES = {
     "skills.planning": ("Planning",),
     "skills.profile": ("Profile",),
     "skills.self_notes": ("SelfNotes",),
+    "skills.web.client": ("guarded_client",),
     "skills.web.engines": ("Brave", "DuckDuckGo", "Engine", "Searxng", "Tavily"),
+    "skills.web.guard": ("Guard",),
     "skills.web.skill": ("WebSearch",),
 }
 
