@@ -39,11 +39,6 @@ class SentMessage:
         return len(self.text) + sum(len(call.arguments_text) for call in self.calls)
 
 
-def list_call_ids(messages: Sequence[ChatDict]) -> list[str]:
-    """Return the ids of the calls whose results are in the messages."""
-    return [str(message["tool_call_id"]) for message in messages if message.get("tool_call_id")]
-
-
 def mark_messages(
     messages: Sequence[ChatDict], results: Mapping[str, ResultSize], run_id: str, first_new: int
 ) -> list[SentMessage]:

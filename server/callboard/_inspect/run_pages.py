@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.messages import list_call_ids, mark_messages
+from callboard._inspect.messages import mark_messages
 from callboard._inspect.page import (
     THREADS,
     download,
@@ -122,7 +122,7 @@ async def _compare_with_store(
     chat_id = watched.run.chat_id
     if chat_id is None:
         return {}, (), 0
-    known = set(list_call_ids(messages))
+    known = {str(message["tool_call_id"]) for message in messages if message.get("tool_call_id")}
     unsent: list[CallSummary] = []
     try:
         results = await overview.results(chat_id, known)
