@@ -25,7 +25,7 @@ from callboard import _metrics, _openai
 from callboard._bundled_files import load_bundled_module
 from callboard.http import run_routes, stored_routes
 from callboard.settings import settings_classes, variable_of
-from callboard_protocol import EVENT_CLASSES, EVENT_TYPES
+from callboard_protocol.events import EVENT_CLASSES, EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"

@@ -16,7 +16,7 @@ from callboard.http.state import ServerState
 from callboard.settings import Settings
 from callboard.storage import Store
 from callboard.storage.sql.database import Database
-from callboard.testing import listening
+from callboard.testing.serving import listening
 from callboard_protocol import Decoder, Event, InputRequest, decode
 from tests.databases import put_new_database
 

@@ -20,10 +20,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from callboard import Agent, Authenticate, Callboard, OpenAICompatible, Principal, Settings, Skill, api_key, tool
+from callboard import Agent, Callboard, OpenAICompatible, Principal, Settings, Skill, api_key, tool
 from callboard.errors import StorageError
+from callboard.http import Authenticate
 from callboard.observers import ModelAnswered, ModelAsked, Observation, ObservedRun, RunPrepared
-from callboard.testing import Call, FakeModel, client, listening
+from callboard.testing import Call, FakeModel, client
+from callboard.testing.serving import listening
 from callboard_protocol import (
     Decoder,
     Done,

@@ -26,7 +26,8 @@ from callboard._cli.serve import SHUTDOWN_SECONDS
 from callboard._keys import make_api_key
 from callboard.runs.run import CANCEL_PATIENCE_SECONDS
 from callboard.settings import Settings, unknown_settings
-from callboard_protocol import TERMINAL, Done
+from callboard_protocol import Done
+from callboard_protocol.events import TERMINAL
 from tests import processes
 from tests.processes import COMMAND
 from tests.runs.promises import check, read

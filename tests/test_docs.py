@@ -17,37 +17,6 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 FOLDERS = ("*.md", "pipe/*.md", "server/**/*.md", ".github/**/*.md", "docs/**/*.md")
 PAGES = sorted(page for folder in FOLDERS for page in ROOT.glob(folder))
-API = {
-    "callboard": "callboard.md",
-    "callboard.agents": "agents.md",
-    "callboard.calls": "calls.md",
-    "callboard.data_urls": "helpers.md",
-    "callboard.errors": "errors.md",
-    "callboard.extras": "helpers.md",
-    "callboard.frameworks": "frameworks.md",
-    "callboard.frameworks.agno": "frameworks.md",
-    "callboard.frameworks.langgraph": "frameworks.md",
-    "callboard.frameworks.openai_agents": "frameworks.md",
-    "callboard.frameworks.pydantic_ai": "frameworks.md",
-    "callboard.http": "http.md",
-    "callboard.models": "models.md",
-    "callboard.observers": "observers.md",
-    "callboard.openwebui": "openwebui.md",
-    "callboard.reading": "reading.md",
-    "callboard.redaction": "helpers.md",
-    "callboard.runs": "runs.md",
-    "callboard.settings": "settings.md",
-    "callboard.skills": "skills.md",
-    "callboard.sources": "helpers.md",
-    "callboard.storage": "storage.md",
-    "callboard.testing": "testing.md",
-    "callboard.text": "helpers.md",
-    "callboard.threads": "helpers.md",
-    "callboard_formats": "formats.md",
-    "callboard_protocol": "protocol.md",
-}
-"""The public modules, each with the page that documents it."""
-
 _LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)>\s]+)>?\)")
 _FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 import callboard.agents.builtin  # noqa: F401 - its skills bring settings
-from callboard.agents import load_all_agents
+from callboard.agents.loading import load_all_agents
 from callboard.errors import NotSetUp, SettingsError
 from callboard.settings import (
     SkillSettings,

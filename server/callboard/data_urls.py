@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-__all__ = ["Data", "content_type_of", "count_bytes", "read_data_url"]
-
 _HEAD = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[^;,]*)*)(;base64)?,", re.ASCII)
 
 MAX_HEAD_CHARS = 1_000

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
-__all__ = ["how_to_install", "is_installed"]
-
 LIBRARIES: Mapping[str, Sequence[str]] = {
     "home": ("websockets",),
     "mcp": ("mcp",),

@@ -29,13 +29,11 @@ from callboard.models import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
-    content_text,
 )
+from callboard.models.messages import content_text
 from callboard_protocol import Event
 
 __all__ = [
-    "NO_OBSERVERS",
-    "STOPPED",
     "ModelAnswered",
     "ModelAsked",
     "Observation",
@@ -43,7 +41,6 @@ __all__ = [
     "ObservedRun",
     "Observer",
     "RunLeft",
-    "RunObservers",
     "RunPrepared",
     "RunTakenOver",
 ]

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-__all__ = ["SECRET_NAME", "Redaction", "current_redaction", "is_secret", "secrets_in_url"]
-
 MASK = "[secret]"
 MIN_SECRET_CHARS = 6
 """Shorter values occur in ordinary words."""

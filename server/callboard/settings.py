@@ -33,8 +33,6 @@ from callboard._keys import make_api_key, read_api_key
 from callboard.errors import NotSetUp, SettingsError
 from callboard.redaction import secrets_in_url
 
-__all__ = ["Settings", "SkillSettings", "split_list"]
-
 PREFIX = "CALLBOARD_"
 MIN_SECRET_BYTES = 32
 """The length of an HS256 signature; a key for it has at least this length (RFC 7518, 3.2)."""

@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["find_cited_numbers", "read_sources", "source_number"]
-
 MAX_STRUCTURED_CHARS = 2 * 1024 * 1024
 """Longer results are treated as plain text: parsing them would block other requests."""
 

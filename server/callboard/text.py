@@ -5,8 +5,6 @@ import re
 from math import isfinite
 from typing import Any
 
-__all__ = ["cut_note", "storable", "storable_json", "storable_value", "write_json_line"]
-
 _ESCAPE = re.compile(
     rb"""
     \\\\ | \\u [dD][89abAB][0-9a-fA-F]{2} \\u [dD][c-fC-F][0-9a-fA-F]{2} | (?P<lone> \\u [dD][89a-fA-F][0-9a-fA-F]{2} )

@@ -6,8 +6,6 @@ from typing import TypeVar
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
-__all__ = ["REQUESTS", "Threads"]
-
 Result = TypeVar("Result")
 
 

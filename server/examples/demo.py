@@ -27,11 +27,9 @@ from callboard.models import (
     ScriptedModel,
     TextDelta,
     ToolCallDelta,
-    content_text,
-    task_answer,
-    typed,
-    user_text,
 )
+from callboard.models.messages import content_text
+from callboard.models.scripted import task_answer, typed, user_text
 from callboard_protocol import Source
 
 IMAGE_STEPS = ("Reading the prompt", "Sketching", "Painting", "Adding light", "Finishing")

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["ENDINGS", "FAILED", "CallEnding", "find_ending", "format_ending"]
-
 
 @dataclass(frozen=True, slots=True)
 class CallEnding:

@@ -417,4 +417,5 @@ EVENT_TYPES = frozenset(EVENT_CLASSES)
 """The types of the protocol itself, which are declared here."""
 
 # Set through `globals()`, because type checkers and the reference would read a literal `__all__` as the complete list.
-globals()["__all__"] = sorted(name for name in globals().keys() - _IMPORTED if not name.startswith("_"))
+# Constants are for the server.
+globals()["__all__"] = sorted(name for name in globals().keys() - _IMPORTED if name[0] != "_" and not name.isupper())

@@ -9,7 +9,6 @@ from callboard_protocol.wire import Name, RequestId, Wire
 __all__ = [
     "ChatMessage",
     "FunctionCall",
-    "Identifier",
     "InputAnswer",
     "OfferedFunction",
     "OpenWebUITool",

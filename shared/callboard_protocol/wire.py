@@ -5,8 +5,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-__all__ = ["Wire"]
-
 MAX_FRAME_BYTES = 256 * 1024
 """Maximum size of a frame; the limits of an event's fields add up to less."""
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from callboard.agents import AgentLike, RunContext, TurnContext
+from callboard.agents import AgentLike, RunContext
+from callboard.agents.context import TurnContext
 from callboard.models import ChatDict, ScriptedModel
 from callboard_protocol import Event, Message
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from callboard._formats import FormatChoice, ToolFormat
-from callboard.agents import Agent, Limits
+from callboard.agents import Agent
 from callboard.agents.agent import with_system_prompt
 from callboard.calls import ToolContext, tool
+from callboard.calls.limits import Limits
 from callboard.errors import AgentError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.skills import Skill

@@ -7,7 +7,9 @@ import pytest
 
 from callboard.agents import Agent
 from callboard.agents.resolving import resolve_calls
-from callboard.calls import Budget, Limits, ResolvedCall, Tool, ToolCall, tool
+from callboard.calls import Tool, ToolCall, tool
+from callboard.calls.call import ResolvedCall
+from callboard.calls.limits import Budget, Limits
 from callboard.redaction import Redaction
 from callboard.skills import (
     Clock,

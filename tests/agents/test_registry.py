@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from callboard.agents import Agent, LoadedAgents, Registry, RunContext, load_all_agents
+from callboard.agents import Agent, RunContext
+from callboard.agents.loading import LoadedAgents, load_all_agents
+from callboard.agents.registry import Registry
 from callboard.calls import Services
 from callboard.errors import AgentError, UnknownAgent
 from callboard.models import ScriptedModel

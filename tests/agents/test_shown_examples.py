@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from callboard.agents import Agent, AgentLike, load_all_agents
+from callboard.agents import Agent, AgentLike
+from callboard.agents.loading import load_all_agents
 from callboard.settings import Settings, unknown_settings
 from callboard_protocol import Message, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text

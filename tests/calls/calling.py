@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from callboard.calls import Tool, ToolContext, ToolResult, check_arguments, execute
+from callboard.calls import Tool, ToolContext, ToolResult
+from callboard.calls.executor import check_arguments, execute
 
 
 async def run_tool(tool: Tool, context: ToolContext, timeout_seconds: float = 20, /, **arguments: Any) -> ToolResult:

@@ -6,9 +6,12 @@ import pytest
 from pydantic import SecretStr
 
 from callboard.agents.resolving import resolve_calls
-from callboard.calls import Budget, CallContext, CallRunner, EventBuffer, Limits, ResolvedCall, Tool, ToolCall, tool
+from callboard.calls import Tool, ToolCall, tool
 from callboard.calls.approval import REFUSED, Approval
+from callboard.calls.call import CallContext, ResolvedCall
 from callboard.calls.forms import ChangesForm, UnfitAnswer
+from callboard.calls.limits import Budget, Limits
+from callboard.calls.runner import CallRunner, EventBuffer
 from callboard.redaction import Redaction
 from callboard_formats.syntax import WrittenCall
 from callboard_protocol import InputRequest

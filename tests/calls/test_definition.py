@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, assert_type
 import pytest
 from pydantic import BaseModel, Field
 
-from callboard.calls import StatusChannel, Tool, ToolContext, check_arguments, tool
+from callboard.calls import StatusChannel, Tool, ToolContext, tool
+from callboard.calls.executor import check_arguments
 from callboard.errors import AgentError, InvalidArguments
 from callboard.skills import Skill
 from tests.calls.calling import run_tool

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from callboard.calls import mask_result
+from callboard.calls.masking import mask_result
 from callboard.redaction import LARGE_CHARS, Redaction
 
 KEY = "sk-of-the-house-4711"

@@ -18,7 +18,7 @@ import structlog
 from callboard._cli import build_parser, main
 from callboard._cli import doctor as command
 from callboard._version import __version__
-from callboard.models import LocalEndpoint
+from callboard.models.local_endpoints import LocalEndpoint
 from callboard.storage import Store
 from tests.fakes.http_answer import answering
 from tests.fakes.openai_server import OpenAIServer, Refusal, Script, Silence, call, chunks, finish, text

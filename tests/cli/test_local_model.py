@@ -10,7 +10,8 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from callboard._cli.serve import choose_local_model, make_default_model
-from callboard.models import LocalEndpoint, ModelRequest, TextDelta, find_local_model
+from callboard.models import ModelRequest, TextDelta
+from callboard.models.local_endpoints import LocalEndpoint, find_local_model
 from callboard.settings import Settings
 from tests.fakes.http_answer import answering
 from tests.fakes.openai_server import OpenAIServer, chunks, finish, text

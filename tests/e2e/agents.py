@@ -13,7 +13,8 @@ from pathlib import Path
 
 from callboard import Agent, Skill, ToolContext, ToolError, ToolResult, register, tool
 from callboard.agents import RunContext
-from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta, task_answer
+from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
+from callboard.models.scripted import task_answer
 from callboard.skills import Planning
 from callboard_protocol import Event, Message, Reasoning, ToolCallComplete, ToolCallStart
 from tests.gates import wait_at_gate

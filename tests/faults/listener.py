@@ -10,16 +10,8 @@ from typing import Any
 
 import httpx
 
-from callboard_protocol import (
-    TERMINAL,
-    Decoder,
-    Event,
-    InputRequest,
-    ToolCallComplete,
-    ToolCallError,
-    ToolCallStart,
-    decode,
-)
+from callboard_protocol import Decoder, Event, InputRequest, ToolCallComplete, ToolCallError, ToolCallStart, decode
+from callboard_protocol.events import TERMINAL
 
 RESUME_WAITS_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)
 RESUME_JITTER = 0.25

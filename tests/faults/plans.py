@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal, Self
 from uuid import uuid4
 
-from callboard.storage import INTERRUPTED_CALL
+from callboard.storage.rows import INTERRUPTED_CALL
 from tests.fakes.openai_server import Answer, Body, Refusal, call, chunks, finish, text
 
 READING = ("look",)

@@ -18,7 +18,8 @@ from callboard._formats import (
 )
 from callboard.calls import ToolCall, tool
 from callboard.models import ModelDelta, TextDelta, ToolCallDelta
-from callboard_formats import InvalidArguments, parse_arguments
+from callboard_formats import InvalidArguments
+from callboard_formats.arguments import parse_arguments
 from callboard_formats.grammar import build_grammar
 from tests.serving import serving
 

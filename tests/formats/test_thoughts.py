@@ -4,8 +4,9 @@ import pytest
 
 from callboard._formats.reading import ScanningReader
 from callboard.models import Finish, TextDelta
-from callboard_formats import LeadingThought, ReasoningPiece, StreamParser, TextPiece
+from callboard_formats import ReasoningPiece, StreamParser, TextPiece
 from callboard_formats.detection import find_format
+from callboard_formats.leading_thought import LeadingThought
 
 OPENED = {
     "Qwen/QwQ-32B": "</think>",

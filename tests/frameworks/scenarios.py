@@ -1,6 +1,6 @@
 """The scenarios of the conformance suite, each written once for every framework."""
 
-from callboard.agents import LIMIT_REACHED
+from callboard.agents.notices import LIMIT_REACHED
 from tests.fakes.openai_server import Answer, Body, Refusal, chunks, finish, text
 from tests.frameworks.scenario import ADD, ADDED, Scenario, calls, says
 from tests.frameworks.toolbox import LARGE_CHARS, PICTURE_URL

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-from callboard.agents import AgentLike, Registry
+from callboard.agents import AgentLike
+from callboard.agents.registry import Registry
 from callboard.calls import Services
 from callboard.models import ScriptedModel
 from callboard.observers import ModelAsked, Observation
@@ -18,7 +19,8 @@ from callboard.redaction import Redaction
 from callboard.runs import Run, Runs
 from callboard.runs.links import Links
 from callboard.settings import Settings
-from callboard.storage import GivenAnswer, Store
+from callboard.storage import Store
+from callboard.storage.values import GivenAnswer
 from callboard_protocol import (
     Decoder,
     Done,

@@ -8,8 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from callboard.agents import NOTHING_SAID, TurnContext
-from callboard.calls import Approval, Limits, StatusReport, ToolCall, ToolResult, report_status
+from callboard.agents.context import TurnContext
+from callboard.agents.notices import NOTHING_SAID
+from callboard.calls import StatusReport, ToolCall, ToolResult, report_status
+from callboard.calls.approval import Approval
+from callboard.calls.limits import Limits
 from callboard.errors import AgentError, ToolCancelled, ToolTimeout
 from callboard.frameworks.adapter import FrameworkAgent
 from callboard.frameworks.turn import Turn

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard.agents import load_all_agents
+from callboard.agents.loading import load_all_agents
 from callboard.settings import Settings
 from callboard_protocol import Done, Event, InputRequest, ToolCallComplete
 from tests.fakes.openai_server import Answer, Body, OpenAIServer

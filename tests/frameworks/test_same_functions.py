@@ -12,7 +12,9 @@ from typing import Annotated, Any, cast
 import pytest
 
 from callboard import register
-from callboard.agents import AgentLike, OnOwnerLoss, Registry, RunContext
+from callboard.agents import AgentLike, RunContext
+from callboard.agents.context import OnOwnerLoss
+from callboard.agents.registry import Registry
 from callboard.errors import AgentError
 from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError, Usage
 from tests.fakes.openai_server import Answer, Body, chunks, text

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from callboard import Agent, Callboard, Principal, RunContext, Settings, Skill
 from callboard.agents import AgentLike
-from callboard.testing import listening
+from callboard.testing.serving import listening
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, numbered, request
 

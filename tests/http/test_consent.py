@@ -13,16 +13,8 @@ from callboard.calls import ToolContext, tool
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
-from callboard_protocol import (
-    Done,
-    Event,
-    InputRequest,
-    Message,
-    ToolCallComplete,
-    ToolCallError,
-    ToolStatus,
-    find_ending,
-)
+from callboard_protocol import Done, Event, InputRequest, Message, ToolCallComplete, ToolCallError, ToolStatus
+from callboard_protocol.endings import find_ending
 from tests.loop.conftest import wants
 from tests.runs.promises import check
 from tests.serving import ScriptedAgent, Service, numbered, request, serving

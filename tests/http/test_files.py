@@ -17,8 +17,10 @@ from pypdf.generic import DictionaryObject, NameObject, StreamObject
 
 from callboard.agents import RunContext
 from callboard.errors import ToolError
-from callboard.reading import Download, Page, pdf, read_apart
+from callboard.reading import pdf
+from callboard.reading.apart import read_apart
 from callboard.reading.attached import Attached, read_attached
+from callboard.reading.formats import Download, Page
 from callboard.reading.pages import decode, read_page
 from callboard.runs import files
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart

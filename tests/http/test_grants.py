@@ -7,7 +7,7 @@ import pytest
 
 from callboard import Agent
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
-from callboard.runs import Grants
+from callboard.runs.grants import Grants
 from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError, ToolRequest, ToolStatus
 from tests.http.test_consent import Shop
 from tests.loop.conftest import wants

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from callboard.agents import Agent, Limits, RunContext
+from callboard.agents import Agent, RunContext
 from callboard.calls import tool
+from callboard.calls.limits import Limits
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.openwebui.offered_tools import OpenWebUITools

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard.agents import Agent, RunContext, load_all_agents
+from callboard.agents import Agent, RunContext
+from callboard.agents.loading import load_all_agents
 from callboard.settings import Settings
 from callboard_protocol import Event, Message
 from tests import processes

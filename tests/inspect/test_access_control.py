@@ -17,7 +17,7 @@ from callboard._named_keys import KeysFile, add_named_key, remove_named_key
 from callboard.agents import RunContext
 from callboard.http.auth import UNNAMED_KEY, ApiKey, api_key
 from callboard.http.principal import Principal
-from callboard.runs import Grants
+from callboard.runs.grants import Grants
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.http.test_signed_users import SECRET, signed
 from tests.inspect.looking import in_a_browser, look

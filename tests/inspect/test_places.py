@@ -15,7 +15,7 @@ from callboard._application.application import Application, Callboard
 from callboard.agents import RunContext
 from callboard.http.auth import api_key
 from callboard.settings import Settings
-from callboard.testing import listening
+from callboard.testing.serving import listening
 from callboard_protocol import Done, Event, ToolCallStart
 from examples.demo import demo_agent
 from tests.inspect.looking import in_a_browser, look

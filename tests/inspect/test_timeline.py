@@ -9,7 +9,7 @@ from callboard._inspect.timeline import MIN_PERCENT, Timeline, TimelineRow, draw
 from callboard._inspect.values import ShownValue, read_value, web_address
 from callboard.calls import RunningCall, StatusReport
 from callboard.observers import ModelAnswered
-from callboard.storage import ResultSize
+from callboard.storage.summaries import ResultSize
 from callboard_protocol import ToolCallComplete, ToolCallStart
 
 

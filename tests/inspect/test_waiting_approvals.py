@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from callboard._inspect import now_pages
 from callboard._named_keys import add_named_key
 from callboard.calls.approval import APPROVED, APPROVED_IN_INSPECTOR, REFUSED_IN_INSPECTOR
-from callboard.storage import GivenAnswer
+from callboard.storage.values import GivenAnswer
 from callboard_protocol import Done, ToolCallError, ToolStatus
 from tests.http.test_signed_users import SECRET, signed
 from tests.inspect.looking import PHONE, in_a_browser, look

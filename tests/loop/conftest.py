@@ -8,7 +8,8 @@ from typing import Any
 from callboard._formats import Format
 from callboard.agents.context import TurnContext
 from callboard.agents.tool_loop import run_tool_loop
-from callboard.calls import Allowance, Limits, Tool, tool
+from callboard.calls import Tool, tool
+from callboard.calls.limits import Allowance, Limits
 from callboard.models import Finish, ModelDelta, ModelRequest, Pause, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.redaction import Redaction
 from callboard_protocol import Event, Message, ToolCallArgsDelta, ToolCallError, User

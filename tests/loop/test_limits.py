@@ -5,7 +5,9 @@ import json
 import pytest
 
 from callboard.agents.tool_loop import MAX_CALLS_PER_ANSWER
-from callboard.calls import MAX_NAME_CHARS, Allowance, tool
+from callboard.calls import tool
+from callboard.calls.call import MAX_NAME_CHARS
+from callboard.calls.limits import Allowance
 from callboard.models import TextDelta
 from callboard_protocol import Done, Status, ToolCallArgsDelta, ToolCallComplete, ToolCallStart
 from tests.loop.conftest import Answer, Stage, add, errors, results_sent, says, text_of, wants

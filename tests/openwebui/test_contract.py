@@ -15,11 +15,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from callboard.openwebui import DetailsWriter, details_parser, requests, write_block
+from callboard.openwebui import details_parser, requests
 from callboard.openwebui.details_parser import CITED, END, NOTICE, PastCall, read_answer, translate
-from callboard.openwebui.drawing import SHOWN_CHARS
+from callboard.openwebui.drawing import SHOWN_CHARS, DetailsWriter, write_block
 from callboard.text import storable
-from callboard_protocol import ENDINGS, FAILED, ChatMessage, ToolCallStart, format_ending
+from callboard_protocol import ChatMessage, ToolCallStart
+from callboard_protocol.endings import ENDINGS, FAILED, format_ending
 from tests.pipe.loader import PIPE, read_next_turn
 from tests.pipe.owui_blocks import tool_blocks
 

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from callboard_protocol import (
-    EVENT_TYPES,
     Decoder,
     Done,
     Error,
@@ -32,6 +31,7 @@ from callboard_protocol import (
     decode,
     encode,
 )
+from callboard_protocol.events import EVENT_TYPES
 from tests.pipe.loader import PIPE
 
 EVENTS: list[Event] = [

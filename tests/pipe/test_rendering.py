@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard_protocol import EVENT_TYPES
+from callboard_protocol.events import EVENT_TYPES
 from tests.pipe.loader import PIPE
 from tests.pipe.owui_blocks import CITATION, reduce, reduce_native, streamed_content, tool_blocks
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from callboard_protocol import (
-    TERMINAL,
     Decoder,
     Event,
     RunStart,
@@ -13,8 +12,9 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
     decode,
-    find_ending,
 )
+from callboard_protocol.endings import find_ending
+from callboard_protocol.events import TERMINAL
 from callboard_protocol.wire import MAX_FRAME_BYTES
 
 

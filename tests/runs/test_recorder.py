@@ -20,9 +20,10 @@ from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
 from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.recorder import NOT_REMEMBERED, Ending, Recorder
-from callboard.storage import GivenAnswer, Store, StoredRun
+from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import run_record
+from callboard.storage.values import GivenAnswer, StoredRun
 from callboard.text import storable
 from callboard_protocol import (
     Done,

@@ -11,9 +11,11 @@ import pytest
 
 from callboard.agents import RunContext
 from callboard.runs.recorder import NOT_REMEMBERED, Recorder
-from callboard.storage import Store, StoredFrame, StoredRun, StoredRuns
+from callboard.storage import Store
 from callboard.storage.bus import Bus
+from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.sql.turn_writer import TurnWriter
+from callboard.storage.values import StoredFrame, StoredRun
 from callboard_protocol import (
     Done,
     Error,

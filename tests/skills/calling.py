@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from callboard import Agent
 from callboard._history import Turn
-from callboard.calls import Quotas, Services, SourceNumbers, StatusChannel, StatusReport, ToolContext, ToolResult
+from callboard.calls import Services, StatusChannel, StatusReport, ToolContext, ToolResult
+from callboard.calls.context import Quotas, SourceNumbers
 from callboard.models import ChatModel, ScriptedModel
 from callboard.skills import Skill
 from callboard.storage import Store

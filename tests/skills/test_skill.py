@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard import Agent, Skill, ToolContext, tool
-from callboard.agents import Registry
+from callboard.agents.registry import Registry
 from callboard.calls import Services, StatusChannel
 from callboard.errors import AgentError
 from callboard.skills import SkillState

@@ -15,8 +15,11 @@ from structlog.testing import capture_logs
 from callboard.agents import RunContext
 from callboard.errors import StorageError
 from callboard.runs.database_poller import MAX_RECEIVED_BYTES, Follower
-from callboard.storage import GivenAnswer, Notification, Store, StoredFrame, StoredRun, StoredRuns, bus
+from callboard.storage import Store, bus
+from callboard.storage.bus import Notification
 from callboard.storage.redis_bus import CHANNEL, RedisBus, read_address
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import GivenAnswer, StoredFrame, StoredRun
 from callboard_protocol import Done, Event, Message
 from tests.faults.store_proxy import StoreProxy
 from tests.runs.promises import check

@@ -15,7 +15,8 @@ import pytest
 
 from callboard import Agent, Skill, tool
 from callboard.errors import RunLost
-from callboard.storage import Store, StoredFrame, StoredRun
+from callboard.storage import Store
+from callboard.storage.values import StoredFrame, StoredRun
 from callboard.testing import Call, FakeModel
 from callboard_protocol import (
     Done,

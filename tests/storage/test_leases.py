@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from callboard.storage import Store, StoredRun
+from callboard.storage import Store
 from callboard.storage.sql.postgresql_lease import PeerTracker
+from callboard.storage.values import StoredRun
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,7 +10,8 @@ from sqlalchemy.engine import make_url
 
 from callboard._history import HistoryCall, NewResponse, Turn
 from callboard.errors import StorageError
-from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
+from callboard.storage import Store
+from callboard.storage.values import GivenAnswer, StoredFrame, StoredRun
 from callboard_protocol import Done, InputRequest, encode
 from tests.faults.store_proxy import StoreProxy
 from tests.storage.turns import RecordedSteps, StoredSteps

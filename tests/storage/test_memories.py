@@ -2,7 +2,8 @@
 
 import asyncio
 
-from callboard.storage import Memories, Store
+from callboard.storage import Store
+from callboard.storage.sql.memories import Memories
 
 
 async def texts(memories: Memories, query: str, limit: int = 10) -> list[str]:

@@ -8,7 +8,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from callboard._history import Turn
 from callboard.errors import StorageError
-from callboard.storage import Store, StoredRun
+from callboard.storage import Store
+from callboard.storage.values import StoredRun
 from tests.storage.turns import StoredSteps
 
 
@@ -46,9 +47,11 @@ async def test_a_database_of_an_unknown_version_is_refused_with_an_explanation(s
     assert len(await store.chats("ann").messages("chat")) == 1
 
 
-async def test_a_database_of_an_earlier_version_loses_withdrawn_tables_and_keeps_runs_that_wait(store: Store, database_url: str) -> None:
+async def test_a_database_of_an_earlier_version_loses_withdrawn_tables_and_keeps_runs_that_wait(
+    store: Store, database_url: str
+) -> None:
     await ask(store)
-    await store.stored_runs("gone").begin(StoredRun("run", "agent", "chat", "message", "ann"), b"request")
+    await store.stored_runs("gone").begin(StoredRun("waits", "agent", "chat", "message", "ann"), b"request")
     engine = create_async_engine(database_url)
     async with engine.begin() as connection:
         await connection.execute(text("ALTER TABLE runs ADD COLUMN parked_at DOUBLE PRECISION"))
@@ -62,8 +65,8 @@ async def test_a_database_of_an_earlier_version_loses_withdrawn_tables_and_keeps
     assert len(await later.chats("ann").messages("chat")) == 1
     other = later.stored_runs("other")
     assert await other.take_over() == []
-    await other.cancel("run")
-    assert [run.run_id for run in await other.take_over()] == ["run"]
+    await other.cancel("waits")
+    assert [run.run_id for run in await other.take_over()] == ["waits"]
     await later.close()
     async with engine.connect() as connection:
         found = await connection.run_sync(lambda one: inspect(one).get_table_names())

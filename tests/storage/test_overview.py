@@ -10,8 +10,10 @@ import pytest
 
 from callboard._history import HistoryCall, Turn
 from callboard.errors import RequestError, UnknownChat
-from callboard.storage import ANY_USER, ChatFilter, Overview, Store, ToolCallFilter
-from callboard.storage.sql.overview import SUMMARY_CHARS
+from callboard.storage import Store
+from callboard.storage.sql.overview import SUMMARY_CHARS, Overview
+from callboard.storage.summaries import ChatFilter
+from callboard.storage.values import ANY_USER, ToolCallFilter
 from callboard_protocol import Done, Error, Event
 from tests.storage.turns import StoredSteps
 

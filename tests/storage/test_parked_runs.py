@@ -13,13 +13,15 @@ from sqlalchemy import select, update
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
 from callboard.calls.approval import REFUSED, REFUSED_IN_INSPECTOR
-from callboard.runs import Grants
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
+from callboard.runs.grants import Grants
 from callboard.runs.left_runs import CANNOT_RUN
-from callboard.storage import ANY_USER, UNANSWERED_CALL, GivenAnswer, Store, StoredFrame, StoredRun
+from callboard.storage import Store
+from callboard.storage.rows import UNANSWERED_CALL
 from callboard.storage.sql import run_record
 from callboard.storage.sql.tables import chats, messages, run_files, run_inputs, runs
 from callboard.storage.sql.tables import events as frames
+from callboard.storage.values import ANY_USER, GivenAnswer, StoredFrame, StoredRun
 from callboard_protocol import (
     Done,
     Error,

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from callboard.storage import AttributeKind, AttributeValue, Store
+from callboard.storage import Store
+from callboard.storage.values import AttributeKind, AttributeValue
 
 VALUES: list[tuple[AttributeKind, AttributeValue]] = [
     ("text", 'quotes " and 日本'),

@@ -14,9 +14,10 @@ from sqlalchemy import update
 from callboard._history import HistoryCall, Turn
 from callboard.agents import RunContext
 from callboard.errors import RunLost
-from callboard.storage import GivenAnswer, Store, StoredFrame, StoredRun
+from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql.tables import runs
+from callboard.storage.values import GivenAnswer, StoredFrame, StoredRun
 from callboard_protocol import (
     Done,
     Event,

@@ -23,10 +23,11 @@ from callboard.errors import RunLost
 from callboard.runs.left_runs import NOT_STARTED, STOPPED_DURING_ANSWER
 from callboard.runs.runs import MAX_LOSSES
 from callboard.runs.stored_request import pack_request
-from callboard.storage import INTERRUPTED_CALL, GivenAnswer, Store, StoredFrame, StoredRun
+from callboard.storage import Store
+from callboard.storage.rows import INTERRUPTED_CALL
 from callboard.storage.sql.tables import runs
+from callboard.storage.values import GivenAnswer, StoredFrame, StoredRun
 from callboard_protocol import (
-    APPROVAL_PREFIX,
     CallEvent,
     Done,
     Error,
@@ -44,6 +45,7 @@ from callboard_protocol import (
     ToolStatusData,
     encode,
 )
+from callboard_protocol.events import APPROVAL_PREFIX
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
 from tests.processes import run
 from tests.runs.promises import check

@@ -13,9 +13,10 @@ from callboard._streams import closing_stream
 from callboard.agents import RunContext
 from callboard.errors import RunLost, StorageError
 from callboard.runs.recorder import NOT_REMEMBERED
-from callboard.storage import Store, StoredFrame, StoredRun
+from callboard.storage import Store
 from callboard.storage.sql import database as database_module
 from callboard.storage.sql import run_record
+from callboard.storage.values import StoredFrame, StoredRun
 from callboard_protocol import Done, Event, Message, Rewind, Status, ToolCallComplete, ToolCallStart
 from tests.serving import ScriptedAgent, numbered, request, serving
 from tests.storage.trouble import locked_by_another_program

@@ -7,7 +7,7 @@ from sqlalchemy import Select, column, select, table
 
 from callboard._history import NewResponse, Turn
 from callboard._history.records import HistoryCall
-from callboard.storage import Store, StoredFrame, StoredRun
+from callboard.storage import Store
 from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import (
     MEMORY_WORDS,
@@ -20,6 +20,7 @@ from callboard.storage.sql.tables import (
     usage,
 )
 from callboard.storage.sql.users import USER_TABLES
+from callboard.storage.values import StoredFrame, StoredRun
 from tests.storage.turns import StoredSteps
 
 MANY = ROWS_PER_PAGE * 2 + 5

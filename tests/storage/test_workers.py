@@ -16,7 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard_protocol import TERMINAL, Done, Event
+from callboard_protocol import Done, Event
+from callboard_protocol.events import TERMINAL
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.processes import environment
 from tests.runs.promises import check, read

@@ -36,8 +36,9 @@ from callboard._formats import prepare_reading
 from callboard._inspect import Inspector
 from callboard._logging import use_plain_tracebacks
 from callboard._tracing import Tracing
-from callboard.agents import AgentLike, Registry
+from callboard.agents import AgentLike
 from callboard.agents.declarations import check_model
+from callboard.agents.registry import Registry
 from callboard.calls import Services
 from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
@@ -51,7 +52,8 @@ from callboard.http.user_verifier import UserVerifier
 from callboard.models import ChatModel, ScriptedModel
 from callboard.observers import Observer
 from callboard.redaction import Redaction
-from callboard.runs import Links, Runs
+from callboard.runs import Runs
+from callboard.runs.links import Links
 from callboard.settings import Settings
 from callboard.storage import Store
 from callboard.threads import REQUESTS

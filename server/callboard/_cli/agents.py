@@ -5,10 +5,11 @@ import asyncio
 import sys
 
 from callboard._logging import set_up_logging
-from callboard.agents import Agent, load_all_agents
+from callboard.agents import Agent
+from callboard.agents.loading import load_all_agents
 from callboard.errors import NotSetUp
 from callboard.settings import load_settings
-from callboard.skills.mcp import McpServer, McpServers
+from callboard.skills.mcp.skills import McpServer, McpServers
 
 
 def run(_options: argparse.Namespace) -> int:

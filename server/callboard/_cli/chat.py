@@ -32,7 +32,9 @@ from rich.console import Console
 from rich.text import Text
 
 from callboard._cli import INTERRUPTED
-from callboard.calls import ALWAYS, EndedCall, RunningCall, follow_call, show_default
+from callboard.calls import EndedCall, RunningCall, follow_call
+from callboard.calls.approval import ALWAYS
+from callboard.calls.forms import show_default
 from callboard.errors import CallboardError
 from callboard.openwebui.signed_users import HEADER, sign_user
 from callboard.settings import Settings, is_loopback, load_settings

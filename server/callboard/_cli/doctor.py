@@ -22,16 +22,10 @@ from callboard._cli.install_pipe import load_install_pipe
 from callboard._formats import FormatChoice
 from callboard._logging import set_up_logging
 from callboard._version import __version__
-from callboard.agents import load_all_agents
+from callboard.agents.loading import load_all_agents
 from callboard.errors import CallboardError, ModelError, ModelRefused, SettingsError
-from callboard.models import (
-    LOCAL_ENDPOINTS,
-    LocalEndpoint,
-    ModelRequest,
-    OpenAICompatible,
-    ToolCallDelta,
-    find_local_model,
-)
+from callboard.models import ModelRequest, OpenAICompatible, ToolCallDelta
+from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, find_local_model
 from callboard.redaction import Redaction
 from callboard.settings import (
     ENV_FILE,

@@ -6,7 +6,8 @@ import sys
 
 from callboard._logging import set_up_logging
 from callboard.settings import load_settings
-from callboard.storage import ANY_USER, Store
+from callboard.storage import Store
+from callboard.storage.values import ANY_USER
 from callboard.text import write_json_line
 
 

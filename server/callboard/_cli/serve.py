@@ -23,19 +23,14 @@ from callboard._application.application import Application, Callboard
 from callboard._logging import set_up_logging
 from callboard._tracing.export import Export, begin_export, find_secrets
 from callboard._version import __version__
-from callboard.agents import AgentAccess, LoadedAgents, load_all_agents
+from callboard.agents.access import AgentAccess
+from callboard.agents.loading import LoadedAgents, load_all_agents
 from callboard.errors import CallboardError, SettingsError
 from callboard.extras import how_to_install, is_installed
 from callboard.http.auth import authenticate_by
 from callboard.http.listening import compute_connection_limit, listen, raise_descriptor_limit
-from callboard.models import (
-    LOCAL_ENDPOINTS,
-    ChatModel,
-    LocalEndpoint,
-    OpenAICompatible,
-    ScriptedModel,
-    find_local_model,
-)
+from callboard.models import ChatModel, OpenAICompatible, ScriptedModel
+from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, find_local_model
 from callboard.redaction import Redaction
 from callboard.settings import Settings, load_settings, read_environment, secrets_in, unknown_settings
 

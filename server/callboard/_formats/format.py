@@ -20,15 +20,8 @@ from callboard._formats.reading import ScanningReader
 from callboard._formats.rescuing.reader import RescuingReader
 from callboard._formats.wording import WORDINGS, convert_calls_to_text
 from callboard.calls import Tool, ToolCall
-from callboard.models import (
-    ChatDict,
-    ChatModel,
-    DescribedModel,
-    ModelRequest,
-    TextDelta,
-    with_instructions,
-    with_valid_arguments,
-)
+from callboard.models import ChatDict, ChatModel, DescribedModel, ModelRequest, TextDelta, with_valid_arguments
+from callboard.models.messages import with_instructions
 from callboard.settings import ToolFormat
 from callboard_formats.formats import list_stops
 from callboard_formats.markers import list_model_stops

@@ -2,7 +2,8 @@
 
 from callboard._formats.pieces import ArgumentsPiece, ClaimId, Piece
 from callboard.calls import ToolCall
-from callboard.models import CallJoiner, JoinedCall, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from callboard.models import ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
+from callboard.models.call_joiner import CallJoiner, JoinedCall
 from callboard_formats import ReasoningPiece, TextPiece
 
 

@@ -15,8 +15,10 @@ from typing import Any
 from callboard._call_ids import nine_characters
 from callboard._formats.call_styles import ModelKey
 from callboard.calls import ToolCall
-from callboard.models import REASONING, ChatDict, content_text
-from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
+from callboard.models import ChatDict
+from callboard.models.chunks import REASONING
+from callboard.models.messages import content_text
+from callboard_protocol.events import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
 MAX_ID_CHARS = 40
 """OpenAI answers 400 for longer ids: "Expected a string with maximum length 40"."""

@@ -18,10 +18,10 @@ from callboard._formats.rescuing.repetition import is_repeated, sent_texts
 from callboard.calls import Tool, ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from callboard_formats import CallPiece, StreamParser, TextPiece
-from callboard_formats import Piece as ParsedPiece
 from callboard_formats.calls import resolve_tool_name
 from callboard_formats.formats import is_written_by
 from callboard_formats.output import FoundCall
+from callboard_formats.parser import Piece as ParsedPiece
 from callboard_formats.syntax import LAST_OBSERVATION, WrittenCall
 
 _log = structlog.get_logger(__name__)

@@ -4,8 +4,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from callboard.calls import RejectedCall, ResolvedCall, Tool, ToolCall
-from callboard.models import ChatDict, content_text
+from callboard.calls import Tool, ToolCall
+from callboard.calls.call import RejectedCall, ResolvedCall
+from callboard.models import ChatDict
+from callboard.models.messages import content_text
 
 
 class Wording(Protocol):

@@ -19,7 +19,7 @@ from itertools import accumulate, groupby
 from typing import Any, Protocol
 
 from callboard._history.records import ChatDict, HistoryCall, message_text
-from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
+from callboard_protocol.events import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
 CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
 

@@ -18,7 +18,9 @@ from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn, delete_cookie, send_cookie
 from callboard._inspect.visit import SCOPE_KEY, Visit, read_visit
 from callboard.errors import CallboardError, RequestError, RequestTimeout, RequestTooLarge
-from callboard.http import Access, find_status, get_server_state
+from callboard.http import get_server_state
+from callboard.http.errors import find_status
+from callboard.http.gate import Access
 from callboard.text import storable
 
 MAX_FORM_BYTES = 256 * 1024

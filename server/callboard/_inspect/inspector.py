@@ -21,7 +21,10 @@ from callboard._inspect.signing_in import SigningIn
 from callboard._inspect.visit import SCOPE_KEY, Visit
 from callboard._inspect.watch import RunWatch
 from callboard.errors import CallboardError
-from callboard.http import Access, Authenticate, ServerState, find_status, read_route_path
+from callboard.http import Authenticate, ServerState
+from callboard.http.auth import read_route_path
+from callboard.http.errors import find_status
+from callboard.http.gate import Access
 
 PREFIX = "/inspect"
 

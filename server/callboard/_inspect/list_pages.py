@@ -12,8 +12,9 @@ from starlette.routing import Route
 from callboard._inspect.page import is_running_here, read_state, redirect, show
 from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
-from callboard.runs import Grants
-from callboard.storage import CallState, ChatFilter, ToolCallFilter
+from callboard.runs.grants import Grants
+from callboard.storage.summaries import ChatFilter
+from callboard.storage.values import CallState, ToolCallFilter
 
 CHATS_PER_PAGE = 50
 TURNS_PER_PAGE = 25

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from callboard.calls import ToolCall
-from callboard.models import ChatDict, content_text
-from callboard.storage import ResultSize
+from callboard.models import ChatDict
+from callboard.models.messages import content_text
+from callboard.storage.summaries import ResultSize
 
 _SHORTENED = re.compile(r"\[… ([\d,]+) more characters of this older result are left out\]$")
 
@@ -36,11 +37,6 @@ class SentMessage:
     def chars(self) -> int:
         """The number of characters in its text and in the arguments of its calls."""
         return len(self.text) + sum(len(call.arguments_text) for call in self.calls)
-
-
-def list_call_ids(messages: Sequence[ChatDict]) -> list[str]:
-    """Return the ids of the calls whose results are in the messages."""
-    return [str(message["tool_call_id"]) for message in messages if message.get("tool_call_id")]
 
 
 def mark_messages(

@@ -11,7 +11,7 @@ from callboard._inspect.page import find_run, is_part_request, is_running_here, 
 from callboard._inspect.shown import list_elsewhere, show_stored
 from callboard._inspect.visit import read_visit
 from callboard.errors import UnknownInput
-from callboard.storage import GivenAnswer
+from callboard.storage.values import GivenAnswer
 
 ANSWERS_SHOWN = 100
 TASKS_SHOWN = 50

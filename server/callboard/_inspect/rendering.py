@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse
 from callboard._inspect.values import indent
 from callboard._inspect.visit import Visit
 from callboard._version import __version__
-from callboard_protocol import ENDINGS, FAILED, format_ending
+from callboard_protocol.endings import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
 """The maximum number of characters of a text that a page shows. The whole text has its own URL."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callboard._inspect.messages import list_call_ids, mark_messages
+from callboard._inspect.messages import mark_messages
 from callboard._inspect.page import (
     THREADS,
     download,
@@ -35,7 +35,9 @@ from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.http import ServerState
 from callboard.models import ChatDict
-from callboard.storage import CallSummary, Overview, ResultSize, StoredCall, StoredMessage, ToolCallFilter, TurnSummary
+from callboard.storage.sql.overview import Overview
+from callboard.storage.summaries import CallSummary, ResultSize, TurnSummary
+from callboard.storage.values import StoredCall, StoredMessage, ToolCallFilter
 from callboard.text import write_json_line
 
 CALLS_PER_PAGE = 200
@@ -120,7 +122,7 @@ async def _compare_with_store(
     chat_id = watched.run.chat_id
     if chat_id is None:
         return {}, (), 0
-    known = set(list_call_ids(messages))
+    known = {str(message["tool_call_id"]) for message in messages if message.get("tool_call_id")}
     unsent: list[CallSummary] = []
     try:
         results = await overview.results(chat_id, known)

@@ -8,8 +8,9 @@ from typing import Any, Literal
 from callboard.calls import EndedCall, RunningCall, StatusReport
 from callboard.models import ChatDict, TokenUsage
 from callboard.observers import ModelAnswered
-from callboard.openwebui import strip_context
-from callboard.storage import CallSummary, OpenRun, StoredCall, TurnSummary
+from callboard.openwebui.requests import strip_context
+from callboard.storage.summaries import CallSummary, OpenRun, TurnSummary
+from callboard.storage.values import StoredCall
 from callboard_protocol import Done, Error, ToolCallComplete, ToolCallError, ToolCallStart
 
 RunState = Literal["running", "waiting", "complete", "error", "stopped", "ended"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from callboard._inspect.shown import SentRequest, ShownCall, ShownRun
-from callboard.calls import ASKING, PENDING
+from callboard.calls.approval import ASKING, PENDING
 
 MIN_PERCENT = 0.4
 """The minimum width of a bar, in percent of the whole width, so that short bars are visible."""

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from callboard._inspect.signing_in import Session
 from callboard.errors import Unauthorized
-from callboard.storage import ANY_USER
+from callboard.storage.values import ANY_USER
 
 SCOPE_KEY = "callboard.visit"
 

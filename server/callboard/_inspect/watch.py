@@ -14,7 +14,8 @@ from itertools import takewhile
 from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun, read_ending
 from callboard.calls import EndedCall, follow_call
 from callboard.errors import StorageError
-from callboard.models import ChatDict, ModelRequest, content_text
+from callboard.models import ChatDict, ModelRequest
+from callboard.models.messages import content_text
 from callboard.observers import (
     ModelAnswered,
     ModelAsked,
@@ -24,9 +25,10 @@ from callboard.observers import (
     RunPrepared,
     RunTakenOver,
 )
-from callboard.openwebui import strip_context
+from callboard.openwebui.requests import strip_context
 from callboard.redaction import Redaction, current_redaction
-from callboard.storage import ANY_USER, OWN_CHAT_PREFIX, Store
+from callboard.storage import Store
+from callboard.storage.values import ANY_USER, OWN_CHAT_PREFIX
 from callboard_protocol import (
     CallEvent,
     Done,

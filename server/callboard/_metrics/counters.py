@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from callboard._metrics.labels import CALL_CODES, ERROR_CODES, OK, OTHER, Names, name_outcome
 from callboard.observers import ModelAnswered, ObservedRun, RunLeft, RunTakenOver
-from callboard.storage import StoreAccess
+from callboard.storage.values import StoreAccess
 from callboard_protocol import Done, Error, RunStart, ToolCallComplete, ToolCallError
 
 TOOL_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)

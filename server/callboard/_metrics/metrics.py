@@ -22,8 +22,8 @@ from starlette.routing import Route
 from callboard._metrics.counters import CallMetrics, ModelMetrics, RunMetrics, StoreMetrics
 from callboard._metrics.labels import Names
 from callboard._version import __version__
-from callboard.agents import Registry
-from callboard.http import METRICS_PATH
+from callboard.agents.registry import Registry
+from callboard.http.auth import METRICS_PATH
 from callboard.observers import ModelAnswered, Observation, ObservedRun, RunLeft, RunTakenOver
 from callboard.runs import Runs
 from callboard.storage import Store

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from callboard._openai.client_functions import ClientCalls, Json
 from callboard.calls import EndedCall, RunningCall, follow_call
-from callboard.http import build_error_object
-from callboard.openwebui import DetailsWriter, close_markdown
+from callboard.http.errors import build_error_object
+from callboard.openwebui.drawing import DetailsWriter, close_markdown
 from callboard_protocol import (
     CallEvent,
     Error,

@@ -26,11 +26,11 @@ from callboard._openai.answer import (
 )
 from callboard._openai.client_functions import ClientCalls, Json, Offer
 from callboard._openai.request import ClientContext, RequestBody, ToolActivity, refuse_empty
-from callboard.agents import PICTURE_TOOL
+from callboard.agents.notices import PICTURE_TOOL
 from callboard.calls import EndedCall, RunningCall
 from callboard.errors import RequestError
-from callboard.models import select_options
-from callboard.openwebui import DetailsWriter, StatusLines, write_block
+from callboard.models.model import select_options
+from callboard.openwebui.drawing import DetailsWriter, StatusLines, write_block
 from callboard_protocol import (
     CallEvent,
     ChatMessage,
@@ -45,8 +45,8 @@ from callboard_protocol import (
     Source,
     Usage,
     User,
-    Wire,
 )
+from callboard_protocol.wire import Wire
 
 _OWN_FIELDS = {"annotations", "images", "reasoning_content"}
 """Fields that our own answers add to the text; few endpoints accept them in a request."""

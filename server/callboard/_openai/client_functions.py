@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callboard.errors import RequestError
-from callboard.http import refuse_invalid
+from callboard.http.body import refuse_invalid
 from callboard_formats import InvalidArguments, read_arguments
 from callboard_protocol import (
-    FORM_ID_PREFIX,
     ChatMessage,
     Done,
     Event,
@@ -27,6 +26,7 @@ from callboard_protocol import (
     ToolCallPart,
     ToolCallStart,
 )
+from callboard_protocol.events import FORM_ID_PREFIX
 
 Json = dict[str, Any]
 

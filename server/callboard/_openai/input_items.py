@@ -14,9 +14,10 @@ from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, StringCon
 from callboard._openai.client_functions import Json
 from callboard._openai.items import CLIENTS_ITEM_ID, MCP_ITEM_ID
 from callboard._openai.offered_tools import join_name, write_input
-from callboard.calls import format_error
+from callboard.calls.call import format_error
 from callboard.errors import RequestError
-from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart, Wire
+from callboard_protocol import ChatMessage, FunctionCall, ToolCallPart
+from callboard_protocol.wire import Wire
 
 KeptId = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 """An id of a stored item; the store has no ids with a NUL character."""

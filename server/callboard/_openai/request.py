@@ -16,10 +16,14 @@ from starlette.requests import HTTPConnection
 
 from callboard._openai.client_functions import Offer, read_offer
 from callboard.errors import RequestError
-from callboard.http import UserVerifier, find_bound_user, refuse_invalid
-from callboard.openwebui import CHAT_HEADERS, UNSAVED_CHATS, USER_HEADERS, read_headers
-from callboard.runs import Continuation
-from callboard_protocol import ChatMessage, Identifier, RunRequest, User, Wire
+from callboard.http.body import refuse_invalid
+from callboard.http.principal import find_bound_user
+from callboard.http.user_verifier import UserVerifier
+from callboard.openwebui.requests import CHAT_HEADERS, UNSAVED_CHATS, USER_HEADERS, read_headers
+from callboard.runs.conversation import Continuation
+from callboard_protocol import ChatMessage, RunRequest, User
+from callboard_protocol.requests import Identifier
+from callboard_protocol.wire import Wire
 
 ToolActivity = Literal["none", "status", "details", "mcp", "items"]
 """How tool calls are shown: not at all, as Open WebUI's status events, as `<details>` blocks, or as response items:

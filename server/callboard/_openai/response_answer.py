@@ -28,8 +28,8 @@ from callboard._openai.items import (
 from callboard._openai.request import ToolActivity
 from callboard._openai.response_request import ResponseBody
 from callboard.calls import EndedCall, RunningCall
-from callboard.openwebui import DetailsWriter
-from callboard.storage import RESPONSE_PREFIX
+from callboard.openwebui.drawing import DetailsWriter
+from callboard.storage.values import RESPONSE_PREFIX
 from callboard_protocol import (
     CallEvent,
     Done,

@@ -34,10 +34,12 @@ from callboard._openai.input_items import (
 from callboard._openai.offered_tools import read_response_offer
 from callboard._openai.request import ClientContext, RequestBody, refuse_empty
 from callboard.errors import RequestError
-from callboard.models import select_options
-from callboard.runs import Continuation
-from callboard.storage import RESPONSE_PREFIX, Responses
-from callboard_protocol import ChatMessage, RunRequest, ToolCallPart, User, Wire
+from callboard.models.model import select_options
+from callboard.runs.conversation import Continuation
+from callboard.storage.sql.responses import Responses
+from callboard.storage.values import RESPONSE_PREFIX
+from callboard_protocol import ChatMessage, RunRequest, ToolCallPart, User
+from callboard_protocol.wire import Wire
 
 _ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 

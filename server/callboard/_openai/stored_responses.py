@@ -7,7 +7,8 @@ from callboard._openai.client_functions import Json
 from callboard.errors import StorageError
 from callboard.redaction import Redaction
 from callboard.runs import Run
-from callboard.storage import RESPONSE_PREFIX, Responses
+from callboard.storage.sql.responses import Responses
+from callboard.storage.values import RESPONSE_PREFIX
 
 ITEM_IDS = "item_ids"
 """The field of a stored response that replaces `output`."""

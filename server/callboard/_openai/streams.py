@@ -14,10 +14,13 @@ from callboard._openai.answer import CANCELLED, Answer, build_error_body, find_s
 from callboard._openai.client_functions import Json
 from callboard._openai.stored_responses import keep_response
 from callboard.errors import LogExpired, StorageError, UnknownInput
-from callboard.http import RunStream, Shutdown, get_server_state
+from callboard.http import get_server_state
+from callboard.http.shutdown import Shutdown
+from callboard.http.sse import RunStream
 from callboard.redaction import Redaction
 from callboard.runs import Run
-from callboard.storage import GivenAnswer, Responses
+from callboard.storage.sql.responses import Responses
+from callboard.storage.values import GivenAnswer
 from callboard_protocol import Done, Error, Event, InputRequest, RunStart, ToolCallComplete
 
 BEGINNING_SECONDS = 0.5

@@ -23,7 +23,8 @@ from callboard.observers import (
     RunPrepared,
     RunTakenOver,
 )
-from callboard_protocol import Done, Error, RunStart, ToolCallComplete, ToolCallError, ToolCallStart, find_ending
+from callboard_protocol import Done, Error, RunStart, ToolCallComplete, ToolCallError, ToolCallStart
+from callboard_protocol.endings import find_ending
 
 
 class Tracing:

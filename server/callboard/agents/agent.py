@@ -13,9 +13,11 @@ import structlog
 from callboard.agents.context import OnOwnerLoss, RunContext, TurnContext
 from callboard.agents.declarations import check_arguments, check_id
 from callboard.agents.recalling import recall
-from callboard.calls import Allowance, Limits, Tool, tool
+from callboard.calls import Tool, tool
+from callboard.calls.limits import Allowance, Limits
 from callboard.errors import AgentError
-from callboard.models import ChatDict, ChatModel, ModelEndpoint, content_text
+from callboard.models import ChatDict, ChatModel, ModelEndpoint
+from callboard.models.messages import content_text
 from callboard.openwebui.offered_tools import OpenWebUITools
 from callboard.settings import ToolFormat
 from callboard.skills import Skill

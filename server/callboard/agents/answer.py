@@ -14,18 +14,11 @@ from callboard.agents.notices import (
     REFUSED,
     SHOWN_TO_USER,
 )
-from callboard.calls import ClientTool, Tool, ToolCall
+from callboard.calls import Tool, ToolCall
+from callboard.calls.tool import ClientTool
 from callboard.errors import ModelAborted, ModelMalformedCall
-from callboard.models import (
-    KNOWN_REASONS,
-    Finish,
-    MessageDetails,
-    ModelDelta,
-    PictureDelta,
-    RefusalDelta,
-    TokenUsage,
-    merge_details,
-)
+from callboard.models import Finish, MessageDetails, ModelDelta, PictureDelta, RefusalDelta, TokenUsage
+from callboard.models.chunks import KNOWN_REASONS, merge_details
 from callboard_protocol import (
     Event,
     FinishReason,

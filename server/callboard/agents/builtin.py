@@ -10,15 +10,16 @@ from callboard.agents.agent import Agent, BuiltInAgent
 from callboard.errors import NotSetUp
 from callboard.skills import Skill
 from callboard.skills.clock import Clock
-from callboard.skills.home import HomeAssistant, HomeAssistantIntents
-from callboard.skills.mcp import McpServers
-from callboard.skills.media import Seerr
+from callboard.skills.home.intents import HomeAssistantIntents
+from callboard.skills.home.skill import HomeAssistant
+from callboard.skills.mcp.skills import McpServers
+from callboard.skills.media.skill import Seerr
 from callboard.skills.memory import Memory
 from callboard.skills.model_choice import ModelChoice
 from callboard.skills.past_chats import PastChats
 from callboard.skills.profile import Profile
 from callboard.skills.self_notes import SelfNotes
-from callboard.skills.web import WebSearch
+from callboard.skills.web.skill import WebSearch
 
 ASSISTANT_PROMPT = """\
 You are a helpful assistant. Use your tools where they help, several at once where they do not need each other, and

@@ -8,18 +8,12 @@ from typing import Any, Literal
 
 from callboard._formats import FormatChoice
 from callboard.agents.resolving import resolve_calls
-from callboard.calls import (
-    Budget,
-    CallContext,
-    CallRunner,
-    ClientTool,
-    EventBuffer,
-    Limits,
-    Tool,
-    ToolCall,
-    ToolResult,
-    ask_until_fitting,
-)
+from callboard.calls import Tool, ToolCall, ToolResult
+from callboard.calls.call import CallContext
+from callboard.calls.forms import ask_until_fitting
+from callboard.calls.limits import Budget, Limits
+from callboard.calls.runner import CallRunner, EventBuffer
+from callboard.calls.tool import ClientTool
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel
 from callboard.observers import NO_OBSERVERS, RunObservers

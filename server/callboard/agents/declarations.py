@@ -3,12 +3,12 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from callboard.agents.context import OnOwnerLoss
-from callboard.calls import Limits, Tool
+from callboard.calls import Tool
+from callboard.calls.limits import Limits
 from callboard.errors import AgentError
-from callboard.openwebui.offered_tools import OpenWebUITools
 from callboard.settings import ToolFormat
 from callboard.skills import Skill
 
@@ -44,7 +44,7 @@ def _list_of(is_item: Callable[[object], bool]) -> Callable[[object], bool]:
     return is_list
 
 
-_MODEL = "OpenAICompatible(base_url, model=…), or an object with the methods of callboard.ChatModel"
+_MODEL = "OpenAICompatible(base_url, model=…), or an object with the methods of callboard.models.ChatModel"
 _TEXTS = "a list of texts"
 _RULES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "description": (_is_text, "a text"),
@@ -99,17 +99,6 @@ def check_model(model: object, where: str) -> None:
     """Raise `AgentError` unless `model` is None or a model; `where` is the subject of the error message."""
     if model is not None and not _is_model(model):
         raise AgentError(f"{where} has model={model!r:.80}: give {_MODEL}.")
-
-
-def check_on_owner_loss(agent_id: str, value: object) -> None:
-    """Raise `AgentError` unless `value` is an `OnOwnerLoss`."""
-    check_arguments(agent_id, on_owner_loss=value)
-
-
-def check_openwebui_tools(agent_id: str, given: object) -> OpenWebUITools:
-    """Return the value of `openwebui_tools`. Raises `AgentError` for an invalid value."""
-    check_arguments(agent_id, openwebui_tools=given)
-    return cast(OpenWebUITools, given if isinstance(given, str) else tuple(cast(Collection[str], given)))
 
 
 def check_agent(agent: object) -> None:

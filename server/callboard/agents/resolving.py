@@ -6,19 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from callboard._formats import resolve_tool_name, understand
-from callboard.calls import (
-    Budget,
-    ClientTool,
-    RejectedCall,
-    ResolvedCall,
-    Tool,
-    ToolCall,
-    check_arguments,
-    new_external_id,
-    write_arguments,
-)
-from callboard.calls.call import parse_arguments, read_object
+from callboard.calls import Tool, ToolCall
+from callboard.calls.call import RejectedCall, ResolvedCall, parse_arguments, read_object, write_arguments
+from callboard.calls.executor import check_arguments
+from callboard.calls.limits import Budget
 from callboard.calls.masking import find_secrets
+from callboard.calls.tool import ClientTool, new_external_id
 from callboard.errors import InvalidArguments, ToolDenied, ToolError
 from callboard.redaction import MASK, Redaction
 from callboard.settings import TextCalls

@@ -14,16 +14,11 @@ from callboard._streams import closing_stream
 from callboard.agents.answer import Answer
 from callboard.agents.context import RunContext, TurnContext
 from callboard.agents.resolving import resolve_calls
-from callboard.calls import (
-    CallRunner,
-    EventBuffer,
-    ResolvedCall,
-    Tool,
-    ToolCall,
-    write_arguments,
-)
-from callboard.calls.call import read_object
-from callboard.models import MUST_CALL, ModelRequest, TokenUsage, ToolCallDelta, with_instructions
+from callboard.calls import Tool, ToolCall
+from callboard.calls.call import ResolvedCall, read_object, write_arguments
+from callboard.calls.runner import CallRunner, EventBuffer
+from callboard.models import ModelRequest, TokenUsage, ToolCallDelta
+from callboard.models.messages import MUST_CALL, with_instructions
 from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
 
 MAX_CALLS_PER_ANSWER = 128

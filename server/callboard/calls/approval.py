@@ -15,7 +15,8 @@ from callboard.calls.tool import Tool
 from callboard.errors import ToolDenied, ToolError, ToolNotAnswered, ToolNotAsked
 from callboard.redaction import without_paths
 from callboard.settings import TextCalls
-from callboard_protocol import APPROVAL_PREFIX, InputRequest
+from callboard_protocol import InputRequest
+from callboard_protocol.events import APPROVAL_PREFIX
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
 """Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes.

@@ -18,17 +18,8 @@ from callboard.calls.tool import ClientTool, Tool, ToolResult
 from callboard.errors import ToolError
 from callboard.redaction import MASK, Redaction
 from callboard.text import cut_note
-from callboard_protocol import (
-    Event,
-    ToolCallComplete,
-    ToolCallError,
-    ToolCallStart,
-    ToolStatus,
-    ToolStatusData,
-    User,
-    find_ending,
-    format_ending,
-)
+from callboard_protocol import Event, ToolCallComplete, ToolCallError, ToolCallStart, ToolStatus, ToolStatusData, User
+from callboard_protocol.endings import find_ending, format_ending
 
 if TYPE_CHECKING:
     # Not at run time: the file of an agent imports this module, and must not load the parser.

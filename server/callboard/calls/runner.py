@@ -49,7 +49,6 @@ from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard_protocol import (
-    FROM_TEXT_STATUS,
     Event,
     InputRequest,
     Source,
@@ -60,6 +59,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from callboard_protocol.events import FROM_TEXT_STATUS
 
 R = TypeVar("R")
 

@@ -21,7 +21,8 @@ from callboard.calls.context import ToolContext
 from callboard.errors import AgentError, RequestError, ToolError
 from callboard.redaction import MASK
 from callboard.text import storable
-from callboard_protocol import EXTERNAL_ID_PREFIX, OfferedFunction, Plan, Source
+from callboard_protocol import OfferedFunction, Plan, Source
+from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any)

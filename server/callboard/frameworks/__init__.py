@@ -6,17 +6,8 @@ limits and approvals of Callboard's own tool loop. It knows nothing of storage o
 An adapter for a framework that is not here is a subclass of `FrameworkAgent`, whose `run_turn` reports to a `Turn`.
 """
 
-from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, to_agent_id
+from callboard.frameworks.adapter import FrameworkAgent
 from callboard.frameworks.failures import model_error, tool_error
-from callboard.frameworks.turn import Turn, to_source
+from callboard.frameworks.turn import Turn
 
-__all__ = [
-    "Factory",
-    "FrameworkAgent",
-    "Turn",
-    "check_agent_or_factory",
-    "model_error",
-    "to_agent_id",
-    "to_source",
-    "tool_error",
-]
+__all__ = ["FrameworkAgent", "Turn", "model_error", "tool_error"]

@@ -8,11 +8,13 @@ from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
 from typing import Any, Generic, Literal, TypeVar
 
-from callboard.agents import OnOwnerLoss, RunContext, check_on_owner_loss, check_openwebui_tools
+from callboard.agents import RunContext
+from callboard.agents.context import OnOwnerLoss
+from callboard.agents.declarations import check_arguments
 from callboard.errors import AgentError
 from callboard.frameworks.openai_client import rejecting_cut_off_answers, watch_openai_client
 from callboard.frameworks.turn import Turn
-from callboard.openwebui import OpenWebUITools
+from callboard.openwebui.offered_tools import OpenWebUITools
 from callboard_protocol import Event
 
 A = TypeVar("A")
@@ -61,14 +63,14 @@ class FrameworkAgent(ABC, Generic[A]):
         self.name = name or agent_id
         self.description = description
         self.on_owner_loss = on_owner_loss
-        self.openwebui_tools = check_openwebui_tools(agent_id, openwebui_tools)
+        check_arguments(agent_id, on_owner_loss=on_owner_loss, openwebui_tools=openwebui_tools)
+        self.openwebui_tools = openwebui_tools if isinstance(openwebui_tools, str) else tuple(openwebui_tools)
         self._make = make
         if not agent_id or to_agent_id(agent_id) != agent_id:
             raise AgentError(
                 f"An agent cannot have the id {agent_id!r}: give one as agent_id=…, of 1 to {MAX_ID_CHARS} letters, "
                 "digits and any of _ . : / -"
             )
-        check_on_owner_loss(agent_id, on_owner_loss)
         watch_openai_client()
 
     @abstractmethod

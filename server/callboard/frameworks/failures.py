@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 
-from callboard.calls import error_text
+from callboard.calls.executor import error_text
 from callboard.errors import (
     ModelCutOff,
     ModelError,
@@ -15,7 +15,7 @@ from callboard.errors import (
     ModelUnreachable,
     ToolError,
 )
-from callboard.models import REFUSAL_STATUSES, upstream_code
+from callboard.models.endpoint_stream import REFUSAL_STATUSES, upstream_code
 
 DETAIL_CHARS = 500
 

@@ -4,7 +4,8 @@ from collections.abc import Collection
 from typing import Any
 
 from callboard.agents import RunContext
-from callboard.calls import Tool, as_result
+from callboard.calls import Tool
+from callboard.calls.tool import as_result
 from callboard.frameworks.turn import Turn
 from callboard_protocol import Source
 

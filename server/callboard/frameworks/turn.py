@@ -12,14 +12,19 @@ from io import StringIO
 from itertools import takewhile
 from typing import Any, get_args
 
-from callboard.agents import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER, RunContext, TurnContext
-from callboard.calls import CallRunner, EventBuffer, ToolCall, ToolResult, ask_until_fitting, tools_around
+from callboard.agents import RunContext
+from callboard.agents.context import TurnContext
+from callboard.agents.notices import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER
+from callboard.calls import ToolCall, ToolResult
+from callboard.calls.forms import ask_until_fitting
+from callboard.calls.runner import CallRunner, EventBuffer
+from callboard.calls.running_tool import tools_around
 from callboard.errors import ModelError
 from callboard.frameworks.failures import model_error
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
 from callboard.text import storable
-from callboard_formats import LeadingThought
+from callboard_formats.leading_thought import LeadingThought
 from callboard_protocol import (
     Done,
     Event,

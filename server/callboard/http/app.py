@@ -12,7 +12,7 @@ from callboard.http import run_routes, stored_routes
 from callboard.http.auth import ApiKey, Authenticate, Authentication
 from callboard.http.errors import EXCEPTION_HANDLERS
 from callboard.http.gate import REQUEST_ID, Access, Gate
-from callboard.runs import Links
+from callboard.runs.links import Links
 
 ROUTES = [*run_routes.ROUTES, *stored_routes.ROUTES]
 EXPOSED_HEADERS = (

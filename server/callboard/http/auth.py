@@ -12,7 +12,7 @@ from callboard._named_keys import KeysFile
 from callboard.errors import BodyRefused, RequestError, Unauthorized, UserRefused
 from callboard.http.errors import error_response
 from callboard.http.principal import SCOPE_KEY, Principal, bind_query
-from callboard.runs import Links
+from callboard.runs.links import Links
 from callboard.settings import Settings
 
 RESULT_PATH = "/v1/tool-calls/"

@@ -23,8 +23,9 @@ from callboard.http.state import get_server_state
 from callboard.http.stored_routes import UNCACHED
 from callboard.openwebui.requests import read_parameters
 from callboard.runs import FollowedRun, Run
-from callboard.storage import GivenAnswer
-from callboard_protocol import PROTOCOL_VERSION, InputAnswer, RunRequest
+from callboard.storage.values import GivenAnswer
+from callboard_protocol import InputAnswer, RunRequest
+from callboard_protocol.events import PROTOCOL_VERSION
 
 
 async def health(request: Request) -> Response:

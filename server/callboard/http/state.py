@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 
-from callboard.agents import Registry
+from callboard.agents.registry import Registry
 from callboard.calls import Services
 from callboard.http.body import BodyBudget
 from callboard.http.shutdown import Shutdown
 from callboard.http.user_verifier import UserVerifier
-from callboard.runs import Links, Runs
+from callboard.runs import Runs
+from callboard.runs.links import Links
 from callboard.storage import Store
 
 

@@ -20,7 +20,8 @@ from callboard.http.auth import JSON, has_valid_signature
 from callboard.http.principal import get_caller_name
 from callboard.http.query import PageQuery, Query, read_query, read_user_id
 from callboard.http.state import get_server_state
-from callboard.storage import ANY_USER, CallState, Chats, Line, ToolCallFilter
+from callboard.storage.sql.chats import Chats
+from callboard.storage.values import ANY_USER, CallState, Line, ToolCallFilter
 from callboard.text import write_json_line
 from callboard.threads import Threads
 

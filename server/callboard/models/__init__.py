@@ -3,12 +3,7 @@
 This package knows neither the code of tools nor the server's settings. The tool loop uses it.
 """
 
-from callboard.models.call_joiner import CallJoiner, JoinedCall
-from callboard.models.chunks import KNOWN_REASONS, REASONING, merge_details
 from callboard.models.endpoint_quirks import with_valid_arguments
-from callboard.models.endpoint_stream import REFUSAL_STATUSES, upstream_code
-from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, LocalModel, find_local_model
-from callboard.models.messages import MUST_CALL, content_text, with_instructions
 from callboard.models.model import (
     RESERVED_OPTIONS,
     ChatDict,
@@ -26,26 +21,16 @@ from callboard.models.model import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
-    select_options,
 )
 from callboard.models.openai_compatible import OpenAICompatible
-from callboard.models.scripted import Pause, Script, ScriptedModel, task_answer, typed, user_text
+from callboard.models.scripted import Pause, ScriptedModel
 
 __all__ = [
-    "KNOWN_REASONS",
-    "LOCAL_ENDPOINTS",
-    "MUST_CALL",
-    "REASONING",
-    "REFUSAL_STATUSES",
     "RESERVED_OPTIONS",
-    "CallJoiner",
     "ChatDict",
     "ChatModel",
     "DescribedModel",
     "Finish",
-    "JoinedCall",
-    "LocalEndpoint",
-    "LocalModel",
     "MessageDetails",
     "ModelDelta",
     "ModelDescription",
@@ -56,19 +41,9 @@ __all__ = [
     "PictureDelta",
     "ReasoningDelta",
     "RefusalDelta",
-    "Script",
     "ScriptedModel",
     "TextDelta",
     "TokenUsage",
     "ToolCallDelta",
-    "content_text",
-    "find_local_model",
-    "merge_details",
-    "select_options",
-    "task_answer",
-    "typed",
-    "upstream_code",
-    "user_text",
-    "with_instructions",
     "with_valid_arguments",
 ]

@@ -161,7 +161,8 @@ def with_valid_arguments(messages: Sequence[ChatDict]) -> list[ChatDict]:
 
 def _with_valid_call(call: dict[str, Any]) -> dict[str, Any]:
     # Imported here, because a model can be declared without a parser of its answers.
-    from callboard_formats import InvalidArguments, parse_arguments
+    from callboard_formats import InvalidArguments
+    from callboard_formats.arguments import parse_arguments
 
     function = call["function"]
     try:

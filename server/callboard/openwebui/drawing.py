@@ -13,7 +13,8 @@ from typing import Any
 from callboard._bundled_files import load_bundled_module
 from callboard.openwebui.details_parser import GUARDED, LABEL
 from callboard.text import cut_note
-from callboard_protocol import FAILED, CallEvent, Done, Error, Event, Plan, Status, ToolCallStart, find_ending
+from callboard_protocol import CallEvent, Done, Error, Event, Plan, Status, ToolCallStart
+from callboard_protocol.endings import FAILED, find_ending
 
 SHOWN_CHARS = 10_000
 """The number of characters of a result that its block contains at most. Open WebUI shows no more at once."""

@@ -3,11 +3,8 @@
 HTTP is the layer above, agents and history are below. This package knows no routes and no status codes.
 """
 
-from callboard.runs.conversation import Continuation
 from callboard.runs.followed_run import FollowedRun
-from callboard.runs.grants import Grant, Grants
-from callboard.runs.links import Links
 from callboard.runs.run import Run
 from callboard.runs.runs import Runs
 
-__all__ = ["Continuation", "FollowedRun", "Grant", "Grants", "Links", "Run", "Runs"]
+__all__ = ["FollowedRun", "Run", "Runs"]

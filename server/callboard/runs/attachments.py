@@ -11,7 +11,7 @@ from callboard.data_urls import content_type_of
 from callboard.errors import ToolError
 from callboard.extras import how_to_install, is_installed
 from callboard.models import ChatDict
-from callboard.reading import read_apart
+from callboard.reading.apart import read_apart
 from callboard.reading.attached import PDF_TYPE, Attached, read_attached
 from callboard.text import storable
 

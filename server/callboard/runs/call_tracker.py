@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from callboard._call_ids import new_call_id
 from callboard._history.turns import CLIENT_PREFIXES
-from callboard.calls import new_external_id
 from callboard.calls.context import CallClock
-from callboard_protocol import EXTERNAL_ID_PREFIX
+from callboard.calls.tool import new_external_id
+from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
 MAX_ID_CHARS = 512
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import structlog
 
-from callboard.calls import Approval
+from callboard.calls.approval import Approval
 from callboard.errors import AgentError
 from callboard_protocol import Event, ToolCallComplete, ToolCallError, ToolCallStart
 

@@ -10,9 +10,13 @@ from callboard._history import ChatHistory, NewResponse, insert_turns_by_client_
 from callboard._history.turns import CLIENT_PREFIXES
 from callboard.calls import ToolCall
 from callboard.errors import RequestError, StorageError, UnknownChat
-from callboard.models import ChatDict, content_text
-from callboard.storage import OWN_CHAT_PREFIX, Chats, Store
-from callboard_protocol import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX, RunRequest
+from callboard.models import ChatDict
+from callboard.models.messages import content_text
+from callboard.storage import Store
+from callboard.storage.sql.chats import Chats
+from callboard.storage.values import OWN_CHAT_PREFIX
+from callboard_protocol import RunRequest
+from callboard_protocol.events import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from callboard.errors import StorageError
-from callboard.storage import Notification, RunSignals, StoredRun, StoredRuns
+from callboard.storage.bus import Notification
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import RunSignals, StoredRun
 
 LISTENING_SECONDS = 10.0
 """How long a mark keeps a run alive at its owner."""

@@ -11,8 +11,14 @@ import structlog
 
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, replay
-from callboard.agents import AgentLike, Approval, Limits, TurnContext, ignored_options
-from callboard.calls import ClientTool, Services, SourceNumbers
+from callboard.agents import AgentLike
+from callboard.agents.agent import ignored_options
+from callboard.agents.context import TurnContext
+from callboard.calls import Services
+from callboard.calls.approval import Approval
+from callboard.calls.context import SourceNumbers
+from callboard.calls.limits import Limits
+from callboard.calls.tool import ClientTool
 from callboard.errors import RunLost, StorageError
 from callboard.models import ChatDict
 from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver
@@ -34,11 +40,9 @@ from callboard.runs.quota import Quota
 from callboard.runs.recorder import Recorder
 from callboard.runs.run import Run, RunIdentity
 from callboard.settings import Settings
-from callboard.storage import (
-    RunRecord,
-    StoredRun,
-    StoredRuns,
-)
+from callboard.storage.sql.run_record import RunRecord
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import StoredRun
 from callboard.text import storable
 from callboard.threads import REQUESTS
 from callboard_protocol import Error, RunRequest, RunStart, Status

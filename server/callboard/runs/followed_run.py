@@ -13,7 +13,8 @@ from callboard.runs.files import read_file
 from callboard.runs.inputs import unknown_input
 from callboard.runs.log import MAX_CHUNK_BYTES
 from callboard.runs.run import Run, RunIdentity
-from callboard.storage import GivenAnswer, StoredRun, StoredRuns
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import GivenAnswer, StoredRun
 
 RETRY_SECONDS = 1.0
 

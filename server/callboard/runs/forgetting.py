@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import structlog
 
-from callboard.storage import Store, StoredRuns
+from callboard.storage import Store
+from callboard.storage.sql.stored_runs import StoredRuns
 
 END_RUNS_SECONDS = 15.0
 """The longest wait for the end of runs; a run whose server has crashed does not end."""

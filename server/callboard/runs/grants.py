@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from callboard.calls import ALWAYS
+from callboard.calls.approval import ALWAYS
 from callboard.errors import StorageError
 from callboard.runs.inputs import Inputs
-from callboard.storage import GivenAnswer, Store
-from callboard.storage.values import GRANTS, digest
+from callboard.storage import Store
+from callboard.storage.values import GRANTS, GivenAnswer, digest
 from callboard_protocol import InputRequest
 
 MAX_LISTED = 100

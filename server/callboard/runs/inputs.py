@@ -10,8 +10,10 @@ from callboard.calls.approval import CallWaits, is_approval
 from callboard.errors import StorageError, UnknownInput
 from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.log import EventLog
-from callboard.storage import GivenAnswer, RunSignals, StoredRuns
-from callboard_protocol import APPROVAL_PREFIX, InputRequest, ToolRequest
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import GivenAnswer, RunSignals
+from callboard_protocol import InputRequest, ToolRequest
+from callboard_protocol.events import APPROVAL_PREFIX
 
 ARRIVAL_SECONDS = 5.0
 """The longest wait for an answer that another server has accepted and stored."""

@@ -15,28 +15,20 @@ from pydantic_core import to_json
 
 from callboard._history import HistoryCall, StoredTurn
 from callboard.agents import Agent, AgentLike
-from callboard.calls import ToolCall, format_error
+from callboard.calls import ToolCall
 from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, REFUSED_IN_INSPECTOR, is_approval
-from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call
+from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call, format_error
 from callboard.errors import StorageError, ToolDenied
 from callboard.redaction import MASK
 from callboard.runs.conversation import Conversation, open_conversation
 from callboard.runs.inputs import NO_SIGNALS
-from callboard.storage import (
-    INTERRUPTED_CALL,
-    UNANSWERED_CALL,
-    RunRecord,
-    RunSignals,
-    Store,
-    StoredFrame,
-    StoredRun,
-    StoredRuns,
-)
+from callboard.storage import Store
+from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL
+from callboard.storage.sql.run_record import RunRecord
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import RunSignals, StoredFrame, StoredRun
 from callboard.threads import REQUESTS
 from callboard_protocol import (
-    APPROVAL_PREFIX,
-    EXTERNAL_ID_PREFIX,
-    FROM_TEXT_STATUS,
     CallEvent,
     Decoder,
     Done,
@@ -58,6 +50,7 @@ from callboard_protocol import (
     decode,
     encode,
 )
+from callboard_protocol.events import APPROVAL_PREFIX, EXTERNAL_ID_PREFIX, FROM_TEXT_STATUS
 
 READ_BYTES = 1024 * 1024
 STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGED})

@@ -12,19 +12,10 @@ from callboard._history import RowChange
 from callboard.errors import LogExpired
 from callboard.runs.files import RunFiles
 from callboard.runs.memory_budget import RunMemory
-from callboard.storage import RunRecord, StoredFrame
-from callboard_protocol import (
-    APPROVAL_PREFIX,
-    Decoder,
-    Done,
-    Error,
-    Event,
-    InputRequest,
-    Parked,
-    ToolRequest,
-    decode,
-    encode,
-)
+from callboard.storage.sql.run_record import RunRecord
+from callboard.storage.values import StoredFrame
+from callboard_protocol import Decoder, Done, Error, Event, InputRequest, Parked, ToolRequest, decode, encode
+from callboard_protocol.events import APPROVAL_PREFIX
 
 MAX_LOG_BYTES = 16 * 1024 * 1024
 MAX_CHUNK_BYTES = 64 * 1024

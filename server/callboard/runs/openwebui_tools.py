@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from callboard.agents import Agent, AgentLike, ignored_options
-from callboard.calls import Tool, ToolContext, ToolResult, current_tool
+from callboard.agents import Agent, AgentLike
+from callboard.agents.agent import ignored_options
+from callboard.calls import Tool, ToolContext, ToolResult
+from callboard.calls.running_tool import current_tool
 from callboard.errors import ToolError, ToolTimeout
 from callboard.models import ChatDict
 from callboard.openwebui.offered_tools import Offer, choose_tools, has_attached_knowledge

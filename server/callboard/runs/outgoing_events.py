@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import PydanticSerializationError
 
-from callboard.calls import write_arguments
+from callboard.calls.call import write_arguments
 from callboard.errors import AgentError
 from callboard.redaction import Redaction
 from callboard.text import storable_value

@@ -10,7 +10,9 @@ import structlog
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
 from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER
-from callboard.storage import RELEASED_RUN, Notification, StoredRun, StoredRuns
+from callboard.storage.bus import RELEASED_RUN, Notification
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import StoredRun
 from callboard_protocol import Error
 
 CHECKS_PER_LEASE = 5

@@ -9,7 +9,7 @@ from functools import partial
 
 import structlog
 
-from callboard.calls import Spend, spend_nothing
+from callboard.calls.call import Spend, spend_nothing
 from callboard.errors import QuotaExceeded, StorageError, ToolLimit
 from callboard.observers import ModelAnswered, Observation, ObservedRun, Observer, RunLeft
 from callboard.storage import Store

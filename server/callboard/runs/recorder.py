@@ -16,9 +16,9 @@ import structlog
 
 from callboard._formats import answer_key
 from callboard._history import HistoryCall, RowChange, TurnRows
-from callboard.agents import NOTHING_SAID
-from callboard.calls import format_error
+from callboard.agents.notices import NOTHING_SAID
 from callboard.calls.approval import AGREED, ALLOWED_ALWAYS, ALWAYS, is_approval
+from callboard.calls.call import format_error
 from callboard.calls.throttle import Throttle
 from callboard.errors import AgentError, RunLost, ToolDenied, ToolNotAnswered, ToolNotAsked
 from callboard.models import ChatDict
@@ -49,8 +49,8 @@ from callboard_protocol import (
     ToolCallStart,
     ToolRequest,
     ToolStatus,
-    find_ending,
 )
+from callboard_protocol.endings import find_ending
 
 NOT_REMEMBERED = (
     "The server cannot use its database at the moment: earlier tool calls may be missing, and this answer may not be "

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from callboard._streams import closing_stream
-from callboard.agents import AgentLike, TurnContext
+from callboard.agents import AgentLike
+from callboard.agents.context import TurnContext
 from callboard.data_urls import Data
 from callboard.errors import CallboardError, ModelRefused, RunLost, RunTimeout, StorageError, UnknownInput
 from callboard.redaction import Redaction, current_redaction
@@ -22,7 +23,8 @@ from callboard.runs.files import RunFiles, read_file
 from callboard.runs.inputs import Inputs, unknown_input
 from callboard.runs.log import EventLog
 from callboard.runs.recorder import Ending, Recorder
-from callboard.storage import GivenAnswer, StoredRuns
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import GivenAnswer
 from callboard_protocol import Done, Error, Event, TextEvent
 
 MAX_TEXT_CHARS = 8 * 1024 * 1024

@@ -10,8 +10,11 @@ from uuid import uuid4
 import anyio
 import structlog
 
-from callboard.agents import AgentAccess, AgentLike, Registry
-from callboard.calls import ClientTool, Services
+from callboard.agents import AgentLike
+from callboard.agents.access import AgentAccess
+from callboard.agents.registry import Registry
+from callboard.calls import Services
+from callboard.calls.tool import ClientTool
 from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
 from callboard.observers import Observer, RunLeft, RunObservers
 from callboard.redaction import Redaction
@@ -30,13 +33,9 @@ from callboard.runs.run import INTERRUPTED, SHUTTING_DOWN, Run, RunIdentity
 from callboard.runs.run_slots import RunSlots
 from callboard.runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
 from callboard.settings import Settings
-from callboard.storage import (
-    OWN_CHAT_PREFIX,
-    RunRecord,
-    RunSignals,
-    StoredRun,
-    StoredRuns,
-)
+from callboard.storage.sql.run_record import RunRecord
+from callboard.storage.sql.stored_runs import StoredRuns
+from callboard.storage.values import OWN_CHAT_PREFIX, RunSignals, StoredRun
 from callboard.threads import REQUESTS
 from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 

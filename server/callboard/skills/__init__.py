@@ -16,23 +16,27 @@ from callboard.skills.skill import Skill, SkillState
 if TYPE_CHECKING:
     from callboard.settings import SkillSettings
     from callboard.skills.clock import Clock
-    from callboard.skills.home import HomeAssistant, HomeAssistantIntents
-    from callboard.skills.mcp import McpServer, McpServers
-    from callboard.skills.media import Seerr
+    from callboard.skills.home.intents import HomeAssistantIntents
+    from callboard.skills.home.skill import HomeAssistant
+    from callboard.skills.mcp.skills import McpServer, McpServers
+    from callboard.skills.media.skill import Seerr
     from callboard.skills.memory import Memory
     from callboard.skills.model_choice import ModelChoice
     from callboard.skills.past_chats import PastChats
     from callboard.skills.planning import Planning
     from callboard.skills.profile import Profile
     from callboard.skills.self_notes import SelfNotes
-    from callboard.skills.web import WebSearch
+    from callboard.skills.web.client import guarded_client
     from callboard.skills.web.engines import Brave, DuckDuckGo, Engine, Searxng, Tavily
+    from callboard.skills.web.guard import Guard
+    from callboard.skills.web.skill import WebSearch
 
 __all__ = [
     "Brave",
     "Clock",
     "DuckDuckGo",
     "Engine",
+    "Guard",
     "HomeAssistant",
     "HomeAssistantIntents",
     "McpServer",
@@ -50,22 +54,26 @@ __all__ = [
     "SkillState",
     "Tavily",
     "WebSearch",
+    "guarded_client",
 ]
 
 _NAMES = {
     "settings": ("SkillSettings",),
     "skills.clock": ("Clock",),
-    "skills.home": ("HomeAssistant", "HomeAssistantIntents"),
-    "skills.mcp": ("McpServer", "McpServers"),
-    "skills.media": ("Seerr",),
+    "skills.home.intents": ("HomeAssistantIntents",),
+    "skills.home.skill": ("HomeAssistant",),
+    "skills.mcp.skills": ("McpServer", "McpServers"),
+    "skills.media.skill": ("Seerr",),
     "skills.memory": ("Memory",),
     "skills.model_choice": ("ModelChoice",),
     "skills.past_chats": ("PastChats",),
     "skills.planning": ("Planning",),
     "skills.profile": ("Profile",),
     "skills.self_notes": ("SelfNotes",),
-    "skills.web": ("WebSearch",),
+    "skills.web.client": ("guarded_client",),
     "skills.web.engines": ("Brave", "DuckDuckGo", "Engine", "Searxng", "Tavily"),
+    "skills.web.guard": ("Guard",),
+    "skills.web.skill": ("WebSearch",),
 }
 
 

@@ -10,8 +10,8 @@ from callboard.calls import Services, ToolContext, tool
 from callboard.errors import StorageError, ToolError
 from callboard.skills.actions import format_time, require, require_text
 from callboard.skills.skill import Recalled, Skill, format_recalled
-from callboard.storage import Memories
-from callboard.storage import Memory as StoredMemory
+from callboard.storage.sql.memories import Memories
+from callboard.storage.values import Memory as StoredMemory
 
 MAX_RECALLED = 12
 MAX_TEXT_CHARS = 4_000

@@ -9,7 +9,7 @@ from callboard.errors import ModelError, ToolError, UnknownChat
 from callboard.models import ModelEndpoint
 from callboard.skills.actions import require
 from callboard.skills.skill import Skill
-from callboard.storage import Chats
+from callboard.storage.sql.chats import Chats
 
 MAX_LISTED = 100
 NEAREST = 5

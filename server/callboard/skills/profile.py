@@ -10,7 +10,7 @@ from callboard.calls import Services, ToolContext, tool
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills.actions import require
 from callboard.skills.skill import Recalled, Skill, format_recalled
-from callboard.storage import Attribute, AttributeKind, AttributeValue
+from callboard.storage.values import Attribute, AttributeKind, AttributeValue
 from callboard.text import storable
 
 MAX_RECALLED = 20

@@ -8,8 +8,8 @@ from callboard.calls import Services, ToolContext, tool
 from callboard.errors import ToolError
 from callboard.skills.actions import format_time, require_text
 from callboard.skills.skill import Recalled, Skill, format_recalled
-from callboard.storage import SelfNote
-from callboard.storage import SelfNotes as NotesStore
+from callboard.storage.sql.personal import SelfNotes as NotesStore
+from callboard.storage.values import SelfNote
 
 MAX_TEXT_CHARS = 8_000
 RECENT_NOTES = 10

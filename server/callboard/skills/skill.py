@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from callboard.calls import Services, Tool, ToolContext, refuse_special_parameter
+from callboard.calls import Services, Tool, ToolContext
+from callboard.calls.tool import refuse_special_parameter
 from callboard.errors import AgentError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, cast
 from callboard._history import HistoryCall
 from callboard._history.records import StoredStatus
 from callboard.storage.values import CallState, StoredCall
-from callboard_protocol import find_ending
+from callboard_protocol.endings import find_ending
 
 INTERRUPTED_CALL = "The server stopped while this tool was running; whether it took effect is not known."
 UNANSWERED_CALL = "Not run: the answer was interrupted while the user was asked."

@@ -19,7 +19,7 @@ Line = Mapping[str, Any]
 """A line of an export: a JSON object."""
 
 CallState = Literal["running", "complete", "error", "timed_out", "declined", "not_asked", "not_answered", "stopped"]
-"""The state of a call; `callboard_protocol.find_ending` maps the error code of an ended call to its state."""
+"""The state of a call; `callboard_protocol.endings.find_ending` maps the error code of an ended call to its state."""
 NoteKind = Literal["note", "description"]
 AttributeKind = Literal["text", "number", "boolean", "date", "list"]
 AttributeValue = bool | int | float | str | list[str]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard.calls import Quotas
+from callboard.calls.context import Quotas
 from callboard.skills import HomeAssistant
 from callboard.storage import Store
 from tests.fakes.home_assistant import TOKEN, HomeAssistantServer

@@ -14,7 +14,8 @@ from typing import Any, Self
 import pytest
 import structlog
 
-from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult, ask_until_fitting
+from callboard.calls import StatusChannel, StatusReport, Tool, ToolContext, ToolResult
+from callboard.calls.forms import ask_until_fitting
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import InputRequest, User

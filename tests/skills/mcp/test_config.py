@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from callboard.errors import AgentError, SettingsError
-from callboard.skills.mcp import McpServer, McpServers
 from callboard.skills.mcp.server_file import read_server_file
+from callboard.skills.mcp.skills import McpServer, McpServers
 
 
 def written(folder: Path, **servers: Any) -> Path:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from callboard.calls import Tool, check_arguments
+from callboard.calls import Tool
+from callboard.calls.executor import check_arguments
 from callboard.errors import InvalidArguments, ToolError
 from callboard.skills.mcp.schema import clean_schema
 

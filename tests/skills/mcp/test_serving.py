@@ -13,16 +13,18 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard.agents import Agent, AgentLike, load_all_agents
+from callboard.agents import Agent, AgentLike
+from callboard.agents.loading import load_all_agents
 from callboard.calls import tool
 from callboard.calls.approval import TOOL_CHANGED, TOOL_CHANGED_SINCE_QUESTION
 from callboard.errors import AgentError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.settings import Settings
 from callboard.skills import Skill
-from callboard.skills.mcp import McpServer, McpServers, connection
+from callboard.skills.mcp import connection
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
+from callboard.skills.mcp.skills import McpServer, McpServers
 from callboard_protocol import Done, InputRequest, ToolCallComplete, ToolCallError, ToolStatus
 from tests import processes
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text

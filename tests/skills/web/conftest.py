@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import trustme
 
-from callboard.skills.web import WebSearch
-from callboard.skills.web.skill import WebSettings
+from callboard.skills.web.skill import WebSearch, WebSettings
 from callboard.storage import Store
 from tests.skills.calling import ToolRunner
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from callboard.errors import ToolError, ToolTimeout
-from callboard.reading import MAX_BYTES
+from callboard.reading.formats import MAX_BYTES
 from callboard.skills.web.client import download, guarded_client
 from callboard.skills.web.guard import AllowList, Guard
 from tests.skills.web.sites import Reply, Site, page

@@ -7,7 +7,7 @@ import pypdf
 import pytest
 
 from callboard.errors import ToolError
-from callboard.reading import Download, Kind
+from callboard.reading.formats import Download, Kind
 from callboard.reading.pages import decode, read_page
 from tests.skills.web.documents import pdf
 

@@ -15,8 +15,8 @@ from callboard._formats.rescuing.repetition import sent_texts
 from callboard._formats.rescuing.rescuer import Rescuer
 from callboard.calls import ToolCall
 from callboard.models import ChatDict, Finish, ModelDelta, ReasoningDelta, TextDelta, ToolCallDelta
-from callboard_formats import LeadingThought
 from callboard_formats.calls import resolve_tool_name
+from callboard_formats.leading_thought import LeadingThought
 
 _log = structlog.get_logger(__name__)
 

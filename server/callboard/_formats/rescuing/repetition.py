@@ -8,7 +8,8 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from callboard.models import ChatDict, content_text
+from callboard.models import ChatDict
+from callboard.models.messages import content_text
 from callboard_formats.syntax import WrittenCall
 
 _CODE_POINT = re.compile(r"\\+u([0-9a-f]{4})", re.IGNORECASE)

@@ -6,7 +6,7 @@ from typing import Any, cast
 from agno.agent import Agent
 from agno.team import Team, TeamMode
 
-from callboard.agents import OnOwnerLoss
+from callboard.agents.context import OnOwnerLoss
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
@@ -21,7 +21,7 @@ from callboard.frameworks.agno.openwebui_tools import add_openwebui_tools
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
 from callboard.frameworks.turn import Turn
-from callboard.openwebui import OpenWebUITools
+from callboard.openwebui.offered_tools import OpenWebUITools
 
 
 def from_agno(

@@ -16,7 +16,8 @@ from agno.tools.function import ToolResult as AgnoResult
 
 from callboard.calls import ToolResult
 from callboard.data_urls import read_data_url
-from callboard.models import ChatDict, content_text, with_valid_arguments
+from callboard.models import ChatDict, with_valid_arguments
+from callboard.models.messages import content_text
 
 SYSTEM_ROLES = ("system", "developer")
 

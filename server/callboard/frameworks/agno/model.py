@@ -29,7 +29,11 @@ from agno.team import Team
 from agno.tools.function import Function, FunctionCall, FunctionExecutionResult
 from agno.utils.timer import Timer
 
-from callboard.calls import RejectedCall, ToolCall, contain, containing, current_tool, error_text, mask_result
+from callboard.calls import ToolCall
+from callboard.calls.call import RejectedCall
+from callboard.calls.executor import error_text
+from callboard.calls.masking import mask_result
+from callboard.calls.running_tool import contain, containing, current_tool
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
 from callboard.frameworks.failures import model_error

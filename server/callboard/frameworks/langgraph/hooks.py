@@ -19,7 +19,8 @@ from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langgraph.errors import GraphBubbleUp, GraphRecursionError
 from pydantic_core import to_json
 
-from callboard.calls import RejectedCall, ToolCall, ToolResult
+from callboard.calls import ToolCall, ToolResult
+from callboard.calls.call import RejectedCall
 from callboard.errors import AgentError, ModelError
 from callboard.frameworks.failures import model_error, tool_error
 from callboard.frameworks.langgraph.messages import (

@@ -8,7 +8,8 @@ from typing import Any
 from langgraph.types import Command, Interrupt
 from pydantic_core import from_json, to_json
 
-from callboard.calls import ToolCall, read_form
+from callboard.calls import ToolCall
+from callboard.calls.forms import read_form
 from callboard.errors import ToolDenied
 from callboard.frameworks.langgraph.hooks import Hooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error

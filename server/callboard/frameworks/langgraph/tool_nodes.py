@@ -24,7 +24,8 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import ValidationError
 
-from callboard.calls import ToolCall, containing, current_tool
+from callboard.calls import ToolCall
+from callboard.calls.running_tool import containing, current_tool
 from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks

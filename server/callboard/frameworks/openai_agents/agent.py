@@ -9,7 +9,8 @@ from typing import Any
 from agents import Agent, RunConfig, Runner, TResponseInputItem
 from agents.memory import Session
 
-from callboard.agents import OnOwnerLoss, RunContext
+from callboard.agents import RunContext
+from callboard.agents.context import OnOwnerLoss
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
@@ -26,7 +27,7 @@ from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
 from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
-from callboard.openwebui import OpenWebUITools
+from callboard.openwebui.offered_tools import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]

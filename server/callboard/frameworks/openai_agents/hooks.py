@@ -28,7 +28,9 @@ from agents.items import ToolApprovalItem
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
 
-from callboard.calls import RejectedCall, ToolCall, ToolResult, current_tool
+from callboard.calls import ToolCall, ToolResult
+from callboard.calls.call import RejectedCall
+from callboard.calls.running_tool import current_tool
 from callboard.errors import AgentError, ToolDenied, ToolError
 from callboard.frameworks.openai_agents.messages import read_output, to_tool_result
 from callboard.frameworks.turn import Turn

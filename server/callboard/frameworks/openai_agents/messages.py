@@ -9,7 +9,8 @@ from agents.models.fake_id import FAKE_RESPONSES_ID
 from agents.tool_context import ToolContext
 
 from callboard.calls import ToolResult
-from callboard.models import ChatDict, content_text, with_valid_arguments
+from callboard.models import ChatDict, with_valid_arguments
+from callboard.models.messages import content_text
 
 Item = dict[str, Any]
 

@@ -46,6 +46,7 @@ from callboard.frameworks.openai_agents.hosted import read_hosted_call, read_hos
 from callboard.frameworks.openai_agents.messages import count_messages
 from callboard.frameworks.turn import CallLimitIgnored, to_source
 from callboard.observers import ObservedRequest
+from callboard_formats.arguments import parse_arguments
 
 LocalCallItem = ResponseFunctionToolCall | ResponseCustomToolCall
 """The items of an answer that are calls which the SDK runs in this process."""
@@ -265,7 +266,7 @@ class _Answer:
             return
         if isinstance(item, ResponseFunctionToolCall):
             try:
-                callboard_formats.parse_arguments(item.arguments)
+                parse_arguments(item.arguments)
             except callboard_formats.InvalidArguments as error:
                 self._hooks.refuse(call, InvalidArguments(str(error)))
                 # Chat templates parse the arguments of earlier calls, and some endpoints fail if they are not JSON.

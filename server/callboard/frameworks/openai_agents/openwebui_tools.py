@@ -9,7 +9,7 @@ from agents.tool_context import ToolContext
 from callboard.calls import Tool
 from callboard.frameworks.openwebui_tools import run_openwebui_tool
 from callboard.frameworks.turn import Turn
-from callboard_formats import parse_arguments
+from callboard_formats.arguments import parse_arguments
 
 
 def make_openwebui_tool(turn: Turn, tool: Tool, served: Collection[str]) -> FunctionTool:

@@ -9,7 +9,8 @@ from pydantic_ai.capabilities import ReinjectSystemPrompt
 from pydantic_ai.exceptions import AgentRunError, FallbackExceptionGroup, ModelAPIError, UserError
 from pydantic_ai.usage import UsageLimits
 
-from callboard.agents import OnOwnerLoss, RunContext
+from callboard.agents import RunContext
+from callboard.agents.context import OnOwnerLoss
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, make_for_run, to_agent_id
 from callboard.frameworks.failures import model_error
@@ -18,7 +19,7 @@ from callboard.frameworks.pydantic_ai.messages import to_conversation
 from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
 from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
-from callboard.openwebui import OpenWebUITools
+from callboard.openwebui.offered_tools import OpenWebUITools
 
 PydanticAgent = AbstractAgent[Any, Any]
 Dependencies = Callable[[RunContext], Any | Awaitable[Any]]

@@ -36,7 +36,9 @@ from pydantic_ai.tools import ToolDenied as NotApproved
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override
 
-from callboard.calls import RejectedCall, ToolCall, error_text
+from callboard.calls import ToolCall
+from callboard.calls.call import RejectedCall
+from callboard.calls.executor import error_text
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts

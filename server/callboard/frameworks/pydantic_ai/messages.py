@@ -26,7 +26,8 @@ from pydantic_core import PydanticSerializationError
 from callboard.calls import ToolResult
 from callboard.data_urls import read_data_url
 from callboard.errors import ToolError
-from callboard.models import ChatDict, content_text, with_valid_arguments
+from callboard.models import ChatDict, with_valid_arguments
+from callboard.models.messages import content_text
 
 Prompt = str | list[UserContent]
 

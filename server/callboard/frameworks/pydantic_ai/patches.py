@@ -7,7 +7,7 @@ from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.tools import RunContext
 
-from callboard.calls import current_tool
+from callboard.calls.running_tool import current_tool
 from callboard.frameworks.progress import report_progress
 from callboard.frameworks.pydantic_ai.hooks import Hooks, ModelRequests, turn_of_tool
 

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
-from callboard.calls import read_form
+from callboard.calls.forms import read_form
 from callboard.errors import ToolError
 from callboard.frameworks.questions import ask_user
 from callboard.frameworks.turn import Turn

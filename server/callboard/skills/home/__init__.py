@@ -3,8 +3,3 @@
 `HomeAssistant` uses its REST and WebSocket APIs. `HomeAssistantIntents` offers Home Assistant's own tools for
 assistants.
 """
-
-from callboard.skills.home.intents import HomeAssistantIntents
-from callboard.skills.home.skill import HomeAssistant
-
-__all__ = ["HomeAssistant", "HomeAssistantIntents"]

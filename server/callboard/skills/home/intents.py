@@ -8,15 +8,17 @@ from typing import Any, Self
 
 import structlog
 
-from callboard.calls import ReadArguments, Services, Tool, ToolContext, ToolResult, as_result, is_blank, is_empty
+from callboard.calls import Services, Tool, ToolContext, ToolResult
+from callboard.calls.arguments import ReadArguments, is_blank, is_empty
+from callboard.calls.tool import as_result
 from callboard.errors import AgentError, ToolError
 from callboard.extras import how_to_install, is_installed
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, reserve_changes
 from callboard.skills.home.snapshot import Entity, HomeSnapshot
 from callboard.skills.home.vocabulary import COMMANDS
-from callboard.skills.mcp import McpServer
 from callboard.skills.mcp.declaration import Confirm
+from callboard.skills.mcp.skills import McpServer
 from callboard.skills.skill import Skill, SkillState
 
 SERVER = "home"

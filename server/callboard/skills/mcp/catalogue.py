@@ -5,7 +5,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from callboard.calls import Tool, ToolContext, ToolResult, checked_schema_arguments
+from callboard.calls import Tool, ToolContext, ToolResult
+from callboard.calls.arguments import checked_schema_arguments
 from callboard.errors import AgentError
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text

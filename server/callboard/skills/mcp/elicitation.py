@@ -19,7 +19,8 @@ from mcp_types import (
     ErrorData,
 )
 
-from callboard.calls import ToolContext, read_form
+from callboard.calls import ToolContext
+from callboard.calls.forms import read_form
 from callboard.errors import ToolError
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text

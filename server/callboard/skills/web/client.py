@@ -13,7 +13,7 @@ import httpx
 
 from callboard._version import __version__
 from callboard.errors import AddressRefused, ToolError, ToolTimeout
-from callboard.reading import Download, Kind
+from callboard.reading.formats import Download, Kind
 from callboard.skills.web.guard import Guard, normalize_host, read_url
 
 CONNECT_TIMEOUT_SECONDS = 10.0

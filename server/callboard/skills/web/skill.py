@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from callboard.calls import ToolContext, ToolResult, tool
 from callboard.errors import SettingsError, ToolError
 from callboard.extras import how_to_install, is_installed
-from callboard.reading import Page, read_web_page
+from callboard.reading.apart import read_web_page
+from callboard.reading.formats import Page
 from callboard.settings import SkillSettings, split_list
 from callboard.skills.skill import Skill
 from callboard.skills.web.client import download, guarded_client

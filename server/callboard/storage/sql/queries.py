@@ -11,7 +11,7 @@ from callboard.storage.sql.database import Database, Query, Rows, T, Work
 from callboard.storage.sql.tables import chats, messages
 from callboard.storage.summaries import ChatFilter
 from callboard.storage.values import ANY_USER, CallState, ToolCallFilter
-from callboard_protocol import ENDINGS
+from callboard_protocol.endings import ENDINGS
 
 MAX_ROW_ID = 2**63 - 1
 INVALID_CURSOR = "cursor: take it from next_cursor of the page before"

@@ -38,7 +38,7 @@ from callboard.storage.values import (
     StoreAccess,
     StoredRun,
 )
-from callboard_protocol import EXTERNAL_ID_PREFIX
+from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
 _log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from callboard.storage.sql.database import Database
 from callboard.storage.sql.queries import is_owned_by, read_page
 from callboard.storage.sql.tables import chats, messages, now, run_inputs, runs
 from callboard.storage.values import ApprovalPage, GivenAnswer, WaitingApproval
-from callboard_protocol import APPROVAL_PREFIX
+from callboard_protocol.events import APPROVAL_PREFIX
 
 UNOWNED = ""
 """The owner of a run that any server may take."""
