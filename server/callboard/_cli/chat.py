@@ -216,7 +216,9 @@ class _Answer:
     async def show(self) -> int:
         """Start the run, and show it until it ends. Return the command's exit code."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        showing = asyncio.current_task()
+        assert showing
+        loop.add_signal_handler(signal.SIGINT, lambda: showing.cancel() if self._stop else self._interrupt())
         reader = asyncio.create_task(self._read())
         ending: Event | None = None
         asked: set[str] = set()
@@ -232,6 +234,9 @@ class _Answer:
             await reader
         except ServerProblem as problem:
             self._say(f"✗ {problem}", "red")
+        except asyncio.CancelledError:
+            # By Ctrl-C. If the signal raised this, it could do so anywhere, also in the request of another task.
+            raise KeyboardInterrupt from None
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             for task in filter(None, (reader, self._stop)):
@@ -253,7 +258,6 @@ class _Answer:
 
     def _interrupt(self) -> None:
         """Stop the run. The next Ctrl-C ends the command."""
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
         self._say("Stopping… Press Ctrl-C again to leave at once.")
         self._stop = asyncio.create_task(self._post("cancel"))
 
