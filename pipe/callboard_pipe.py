@@ -409,8 +409,8 @@ def escape(text: str) -> str:
 
 
 def break_markup(text: str) -> str:
-    """Break tags and lines, which would break the block of a call."""
-    return CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›")
+    """Break tags and lines, which would break the block of a call, and links, for where it is not drawn as a block."""
+    return CONTROL.sub(" ", text).replace("<", "‹").replace(">", "›").replace("](", "] (")
 
 
 def escape_label(text: str) -> str:
@@ -592,7 +592,8 @@ class Call(Piece):
         if self.files:
             attributes["files"] = escape(json.dumps(self.files))
         attributes["round"] = self.round
-        attributes["links"] = "[("  # Ends the search for definitions of links.
+        # Where an answer is one text, it ends the search for a formula or a definition of a link that begins above.
+        attributes["math"] = " $$ [("
         tag = " ".join(f'{name}="{value}"' for name, value in attributes.items())
         return f"<details {tag}>\n<summary>Tool Executed</summary>\n</details>"
 

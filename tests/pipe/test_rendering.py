@@ -62,7 +62,7 @@ def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
     text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > {{b}}")).render()
     assert text == (
         '\n<details type="tool_calls" done="true" id="c" name="draw" arguments="{&quot;label&quot;: &quot;x&quot;}" '
-        'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" links="[(">\n'
+        'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" math=" $$ [(">\n'
         "<summary>Tool Executed</summary>\n</details>\n"
     )
 
@@ -129,10 +129,11 @@ def test_only_images_are_files_of_the_card() -> None:
 
 
 def test_a_label_cannot_hold_markup() -> None:
-    block = only_block(started(name='a"><img src=x>\n\u2028{{user}}'))
+    block = only_block(started(name='a"><img src=x>\n\u2028{{user}}![i](http://x)'))
     assert "<" not in block.attributes["name"]
     assert ">" not in block.attributes["name"]
     assert "{{" not in block.source
+    assert "](" not in block.source
 
 
 # --- Endings, in both renderings and in the status lines.
