@@ -7,7 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from callboard_formats.json_text import ANOTHER_OBJECT
@@ -40,7 +40,6 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> ReadArguments:
     3. The first balanced object in the text, as JSON.
     4. This object with doubled backslashes.
     5. This object as Python literals.
-    6. The first balanced object in the text without comments, read like 3, 4 and 5.
 
     `schema` is the schema of the tool's parameters. The arguments are not checked against it. It decides whether `null`
     means no arguments, and error messages list its keys.
@@ -103,10 +102,6 @@ def _try_readings(text: str, *, unwrap: bool) -> _Reading:
         read = _read_json(text)
     except json.JSONDecodeError as error:
         found = _read_first_object(text)
-        if found is None and len(text) <= MAX_REPAIR_CHARS:
-            # A brace or a quotation mark in a comment can make an object look incomplete.
-            uncommented = _read_first_object(_remove_comments(text))
-            found = uncommented and replace(uncommented, repairs=("comments left out", *uncommented.repairs))
         if found is not None:
             return found
         raise ValueError(_describe_json_error(text, error)) from error
@@ -162,34 +157,6 @@ def _read_with_doubled_backslashes(candidate: str) -> _Reading:
     """Read JSON whose strings contain backslashes that begin no escape, for example paths and LaTeX."""
     doubled = _NO_ESCAPE.sub(lambda found: found[1] or "\\\\", candidate)
     return _Reading(_read_json(doubled).value, ("backslashes doubled",))
-
-
-# The comments of JSON5. Two slashes after a colon are probably part of an unquoted URL.
-_COMMENT_TOKENS = re.compile(r"[\"']|(?<!:)//|/\*")
-
-
-def _remove_comments(text: str) -> str:
-    kept: list[str] = []
-    at = searched = 0
-    while (token := _COMMENT_TOKENS.search(text, searched)) is not None:
-        begin = token.start()
-        match token[0]:
-            case "//":
-                end = text.find("\n", begin)
-            case "/*":
-                end = text.find("*/", begin)
-                end = end if end < 0 else end + len("*/")
-            case quote:
-                closed = _find_string_end(text, token.end(), _IN_DOUBLE if quote == '"' else _IN_SINGLE)
-                if closed is None:
-                    break
-                searched = closed
-                continue
-        kept.append(text[at:begin])
-        if end < 0:
-            return "".join(kept)
-        at = searched = end
-    return "".join([*kept, text[at:]])
 
 
 _TOKENS = re.compile(r'[{}"]|\\.|(?<=[\[{,:])\s*\'', re.DOTALL)

@@ -66,13 +66,12 @@ def _skip_line(buffer: TextBuffer) -> Reading[object]:
 
 
 def _skip_json(buffer: TextBuffer) -> Reading[None]:
-    """Skip an object or an array, and the white space before it, if one begins here."""
-    if (yield from buffer.take(_HEAD)) or (yield from buffer.take(_HEAD_AT_END)):
-        yield from _skip_rest_of_json(buffer)
+    """Skip an object or an array, and the white space before it, if one begins here.
 
-
-def _skip_rest_of_json(buffer: TextBuffer) -> Reading[None]:
-    """Skip the rest of an object or array, at most up to a blank line, because JSON in answers has no blank lines."""
+    A blank line ends it, because JSON in answers has no blank lines.
+    """
+    if not ((yield from buffer.take(_HEAD)) or (yield from buffer.take(_HEAD_AT_END))):
+        return
     depth = 1
     in_string = False
     while depth:
@@ -124,12 +123,6 @@ _HARMONY_CALLS = tuple(
     Marker(f"{before}to={to}", "after space", (_skip_name, _HARMONY_HEADER, _skip_json), followed_by=_HARMONY_CALL)
     for before in ("", "commentary ", "analysis ", "assistant ", "assistantcommentary ", "assistantanalysis ")
     for to in ("functions.", "multi_tool_use.", "browser.")
-)
-_WRAPPERS = tuple(
-    Marker(f'{{{space}"{key}"{gap}:', then=(_skip_rest_of_json,))
-    for key in ("tool_uses", "recipient_name")
-    for space in ("", " ", "\n", "\n ", "\n  ", "\n    ", "\n\t")
-    for gap in ("", " ")
 )
 
 
@@ -192,7 +185,7 @@ def list_fragments(syntaxes: tuple[str, ...] | None) -> tuple[Marker, ...]:
         if _is_token(opener)
     )
     marks = (marker for one in SYNTAXES for marker in _marks_of(one) if marker.text not in _ALSO_IN_PROSE)
-    return (*marks, *openers, *_RESULTS, *_HARMONY_CALLS, *_WRAPPERS)
+    return (*marks, *openers, *_RESULTS, *_HARMONY_CALLS)
 
 
 def _spell_label(word: str) -> tuple[str, ...]:
@@ -230,12 +223,6 @@ MESSAGE_ENDS = (
 
 _TURN_ENDS = tuple(Marker(text, where="end") for text in END_TOKENS)
 
-# Models that were trained on role play in forums write its markup: [FONT=Arial], [/COLOR].
-_FORUM_MARKUP = (
-    *_make_markers("[FONT= [COLOR= [SIZE=", _skip_until("]")),
-    *_make_markers("[/FONT] [/COLOR] [/SIZE] [HUMAN] [/HUMAN] [INST] [/INST]"),
-)
-
 MODEL_MARKERS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ("qwen|qwq|deepseek", _THINKING),
     ("glm", (*_THINKING, *_make_markers("<|begin_of_box|> <|end_of_box|>"))),
@@ -249,7 +236,6 @@ MODEL_MARKERS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ),
     ("magistral|ministral", _make_markers("[THINK] [/THINK]")),
     ("llama", (Marker("assistant\n\n", "beginning"),)),
-    ("pygmalion|mythomax", _FORUM_MARKUP),
     ("gemma", _make_markers("<eos> <bos> <escape>")),
     (r"(?<![a-z])phi[-_0-9]", _make_markers("<|tool|> <|/tool|> <|tool_call|> <|/tool_call|>")),
     (
@@ -269,24 +255,6 @@ MODEL_MARKERS: tuple[tuple[str, tuple[Marker, ...]], ...] = (
     ),
 )
 """Patterns of model names in lower case, and the markers that these models leak. All matching rows apply to a model."""
-
-
-STOPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("dolphin", ("<|im_end|>", "<|im_start|>")),
-    ("vicuna", ("</s>", "USER:")),
-    ("alpaca", ("### Instruction:",)),
-    ("mythomax", ("### Instruction:",)),
-    ("pygmalion", ("[HUMAN]", "### Human:")),
-)
-"""Patterns of model names in lower case, and the literals that end a turn by the templates on the models' cards.
-
-Without these stop sequences, an endpoint that does not know the template lets the model write the user's turns.
-"""
-
-
-def list_model_stops(model: str) -> tuple[str, ...]:
-    """Return the stop sequences of a model, from all matching rows of `STOPS`."""
-    return tuple(stop for pattern, stops in STOPS if re.search(pattern, model.lower()) for stop in stops)
 
 
 @lru_cache(maxsize=64)

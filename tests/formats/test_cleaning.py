@@ -4,16 +4,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callboard._formats import FormatChoice, ToolFormat
-from callboard.models import ChatDict
 from callboard_formats.cleaning import Cleaner
 from callboard_formats.markers import (
     MODEL_MARKERS,
-    STOPS,
     SYNTAX_LABELS,
     TOKENS,
     list_fragments,
-    list_model_stops,
     select_markers,
 )
 
@@ -50,8 +46,6 @@ def fed(parts: list[str], syntaxes: Syntaxes = EVERY_SYNTAX, model: str = "") ->
     ("<|channel|>final<|message|>Hello<|return|>", "Hello"),
     ('<|start|>assistant<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"q": "}"}<|call|>', " "),
     ('Let me look. to=functions.search json {"q": "a"} Done', "Let me look.  Done"),
-    ('{"tool_uses": [{"recipient_name": "functions.search", "parameters": {"q": "}"}}]}\nDone', "\nDone"),
-    ('{\n  "tool_uses": [\n    {"a": "\\"}"}\n  ]\n} Done', " Done"),
     ('[TOOL_CALLS] [{"name": "search", "arguments": {}}] Done', " Done"),
     ('<tool_call>\n{"name": "x"}\n</tool_call>Done', "\nDone"),
     ("<tool_response>imagined\n</tool_response>Done", "Done"),
@@ -63,7 +57,6 @@ def test_stray_fragments_of_any_protocol_are_removed(text: str, clean: str) -> N
 
 
 def test_an_unclosed_fragment_is_removed_only_to_the_end_of_its_paragraph() -> None:
-    assert clean_all('{"tool_uses": [{"a": "b\n\nThe answer is 5.', EVERY_SYNTAX, "") == "\nThe answer is 5."
     assert clean_all("<tool_response>it\n\nThe answer is 5.", EVERY_SYNTAX, "") == "\nThe answer is 5."
 
 
@@ -124,8 +117,6 @@ def test_a_reader_can_announce_the_final_answer() -> None:
     ("openai/gpt-oss-20b", "Thinking.assistantfinalHello", "Thinking.\n\nHello"),
     ("microsoft/Phi-4-mini-instruct", "Hello<|tool|>", "Hello"),
     ("cognitivecomputations/dolphin-2.9", "Hello<|tool|>", None),
-    ("pygmalion-2:13b", "[FONT=Arial]Hello[/FONT]", "Hello"),
-    ("MythoMax-L2", "use `[FONT=Arial]`", "use `[FONT=Arial]`"),
     ("ibm-granite/granite-3.3-8b-instruct", "<response>Hello</response>", "Hello"),
     ("tencent/Hunyuan-A13B-Instruct", "<answer>\nHello\n</answer>", "Hello"),
     ("tencent/Hunyuan-A13B-Instruct", "Words go behind <answer>", None),
@@ -187,25 +178,11 @@ def test_tokens_that_differ_only_in_case_follow_separate_rules(text: str, clean:
     assert clean_all(text, EVERY_SYNTAX, "") == clean
 
 
-@pytest.mark.parametrize(("model", "stop"), [(f"x{name}x", stops[0]) for name, stops in STOPS])
-@pytest.mark.parametrize("tool_format", ["react", "xml"])
-def test_a_models_stop_sequences_follow_the_formats_first_one(model: str, stop: str, tool_format: ToolFormat) -> None:
-    asked: list[ChatDict] = [{"role": "user", "content": "hi"}]
-    assert FormatChoice(tool_format).for_name(model.upper()).request(asked, ()).stops == list_model_stops(model)
-    called = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    asked += [
-        {"role": "assistant", "content": None, "tool_calls": called},
-        {"role": "tool", "tool_call_id": "c", "content": "1"},
-    ]
-    assert FormatChoice(tool_format).for_name(model).request(asked, ()).stops[1] == stop
-    assert stop not in FormatChoice(tool_format).for_name("gpt-4o").request(asked, ()).stops
-
-
 ALL_MARKERS = [marker.text for marker in (*TOKENS, *list_fragments(EVERY_SYNTAX))]
 ALL_MARKERS += [marker.text for one in ("react", "xml") for marker in SYNTAX_LABELS[one]]
 ALL_MARKERS += [marker.text for _, own in MODEL_MARKERS for marker in own]
 NEAR = st.sampled_from(
-    ["<|", "|>", "<", "[TOOL", "{", '{"', '"tool_uses"', " to=", "functions", "</", "`", "```", "~~~", "\n", "\n\n",
+    ["<|", "|>", "<", "[TOOL", "{", '{"', " to=", "functions", "</", "`", "```", "~~~", "\n", "\n\n",
      "    ", "| ", "> ", "- ", "Thought", "Final", ":", "**", "\\", "é", "\t", "\r\n", "K", "ſ", "word ", "assistant"]
 )  # fmt: skip
 near_text = st.lists(NEAR | st.text(max_size=4), max_size=25).map("".join)

@@ -24,7 +24,6 @@ from callboard.models import ChatDict, ChatModel, DescribedModel, ModelRequest, 
 from callboard.models.messages import with_instructions
 from callboard.settings import ToolFormat
 from callboard_formats.formats import list_stops
-from callboard_formats.markers import list_model_stops
 
 NO_MORE_CALLS = "No tool can be called any more. Answer now with the information that you have."
 
@@ -74,9 +73,7 @@ class Format:
             worded = with_instructions(worded, wording.instructions(tools))
         elif called:
             worded = with_instructions(worded, NO_MORE_CALLS)
-        own = list_stops(self.chosen) if tools or called else ()
-        # Endpoints accept four stop sequences at most, so the most useful one of the syntax comes first.
-        return ModelRequest(worded, (), (*own[:1], *list_model_stops(self.model.name), *own[1:]))
+        return ModelRequest(worded, (), list_stops(self.chosen) if tools or called else ())
 
     def reader(self, tools: Sequence[Tool], claim_id: ClaimId, messages: Sequence[ChatDict] = ()) -> Reader:
         """Return a reader for the answer to the request with these tools and messages.
