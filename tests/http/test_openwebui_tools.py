@@ -12,7 +12,7 @@ from callboard.calls import tool
 from callboard.calls.limits import Limits
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
-from callboard.openwebui.offered_tools import OpenWebUITools
+from callboard.openwebui.requests import OpenWebUITools
 from callboard_protocol import (
     Done,
     Event,

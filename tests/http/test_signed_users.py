@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from pydantic import SecretStr
 
 from callboard.agents import RunContext
-from callboard.agents.access import AgentAccess
+from callboard.agents.registry import AgentAccess
 from callboard.errors import SettingsError
 from callboard.openwebui.signed_users import CLOCKS_DIFFER_SECONDS
 from callboard.settings import Settings, load_settings

@@ -15,8 +15,7 @@ from callboard._inspect import access_control
 from callboard._inspect.signing_in import COOKIE, SigningIn
 from callboard._named_keys import KeysFile, add_named_key, remove_named_key
 from callboard.agents import RunContext
-from callboard.http.auth import UNNAMED_KEY, ApiKey, api_key
-from callboard.http.principal import Principal
+from callboard.http.auth import UNNAMED_KEY, ApiKey, Principal, api_key
 from callboard.runs.grants import Grants
 from callboard_protocol import Event, InputRequest, Message, ToolCallComplete, ToolCallStart
 from tests.http.test_signed_users import SECRET, signed

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callboard.openwebui.offered_tools import FEATURES, choose_tools, remove_unusable_prompts
+from callboard.openwebui.requests import FEATURES, choose_tools, remove_unusable_prompts
 from callboard_protocol import OpenWebUITool
 
 KNOWLEDGE = '<attached_knowledge>\n<knowledge type="collection" id="1" name="House"/>\n</attached_knowledge>'

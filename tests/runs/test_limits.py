@@ -13,9 +13,8 @@ from callboard.agents import RunContext
 from callboard.errors import TooManyRuns
 from callboard.runs import run as run_module
 from callboard.runs.files import RunFiles
+from callboard.runs.limits import MemoryBudget, RunMemory, RunSlots
 from callboard.runs.log import EventLog
-from callboard.runs.memory_budget import MemoryBudget, RunMemory
-from callboard.runs.run_slots import RunSlots
 from callboard_protocol import (
     Done,
     Error,

@@ -6,8 +6,8 @@ import pytest
 
 from callboard.errors import LogExpired
 from callboard.runs import log as log_module
+from callboard.runs.limits import MemoryBudget, RunMemory
 from callboard.runs.log import EventLog
-from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard_protocol import Message
 from tests.measuring import measuring_memory
 from tests.runs.promises import read

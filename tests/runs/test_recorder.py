@@ -17,8 +17,8 @@ from callboard.redaction import Redaction
 from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
+from callboard.runs.limits import MemoryBudget, RunMemory
 from callboard.runs.log import EventLog
-from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.recorder import NOT_REMEMBERED, Ending, Recorder
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module

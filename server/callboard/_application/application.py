@@ -42,13 +42,12 @@ from callboard.agents.registry import Registry
 from callboard.calls import Services
 from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
-from callboard.http.auth import UNNAMED_KEY, Authenticate, api_key
+from callboard.http.auth import UNNAMED_KEY, Authenticate, UserVerifier, api_key
 from callboard.http.body import BodyBudget
 from callboard.http.errors import error_response
 from callboard.http.gate import Access
 from callboard.http.shutdown import Shutdown
 from callboard.http.state import ServerState
-from callboard.http.user_verifier import UserVerifier
 from callboard.models import ChatModel, ScriptedModel
 from callboard.observers import Observer
 from callboard.redaction import Redaction

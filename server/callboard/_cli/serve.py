@@ -23,8 +23,8 @@ from callboard._application.application import Application, Callboard
 from callboard._logging import set_up_logging
 from callboard._tracing.export import Export, begin_export, find_secrets
 from callboard._version import __version__
-from callboard.agents.access import AgentAccess
 from callboard.agents.loading import LoadedAgents, load_all_agents
+from callboard.agents.registry import AgentAccess
 from callboard.errors import CallboardError, SettingsError
 from callboard.extras import how_to_install, is_installed
 from callboard.http.auth import authenticate_by

@@ -3,7 +3,6 @@
 Runs are counted by an observer, and the store reports how long each access took.
 """
 
-from callboard._metrics.labels import MAX_UNREGISTERED
-from callboard._metrics.metrics import ROUTES, Metrics
+from callboard._metrics.metrics import MAX_UNREGISTERED, ROUTES, Metrics
 
 __all__ = ["MAX_UNREGISTERED", "ROUTES", "Metrics"]

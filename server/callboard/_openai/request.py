@@ -16,9 +16,8 @@ from starlette.requests import HTTPConnection
 
 from callboard._openai.client_functions import Offer, read_offer
 from callboard.errors import RequestError
+from callboard.http.auth import UserVerifier, find_bound_user
 from callboard.http.body import refuse_invalid
-from callboard.http.principal import find_bound_user
-from callboard.http.user_verifier import UserVerifier
 from callboard.openwebui.requests import CHAT_HEADERS, UNSAVED_CHATS, USER_HEADERS, read_headers
 from callboard.runs.conversation import Continuation
 from callboard_protocol import ChatMessage, RunRequest, User

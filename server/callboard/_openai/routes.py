@@ -25,9 +25,9 @@ from callboard._openai.stored_responses import load_response
 from callboard._openai.streams import RunAnswer, collect_answer, stream_answer
 from callboard.errors import CallboardError, RequestError, RunConflict, UnknownResponse
 from callboard.http import get_server_state
+from callboard.http.auth import get_caller_name
 from callboard.http.body import BodyReservation, read_body, read_past_answers, refuse_invalid
 from callboard.http.errors import error_response
-from callboard.http.principal import get_caller_name
 from callboard.openwebui.requests import has_own_header
 from callboard.runs import Run
 from callboard.storage.sql.responses import Responses

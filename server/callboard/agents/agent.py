@@ -18,7 +18,7 @@ from callboard.calls.limits import Allowance, Limits
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel, ModelEndpoint
 from callboard.models.messages import content_text
-from callboard.openwebui.offered_tools import OpenWebUITools
+from callboard.openwebui.requests import OpenWebUITools
 from callboard.settings import ToolFormat
 from callboard.skills import Skill
 from callboard.skills.skill import find_clash

@@ -14,7 +14,7 @@ from callboard.agents.declarations import check_arguments
 from callboard.errors import AgentError
 from callboard.frameworks.openai_client import rejecting_cut_off_answers, watch_openai_client
 from callboard.frameworks.turn import Turn
-from callboard.openwebui.offered_tools import OpenWebUITools
+from callboard.openwebui.requests import OpenWebUITools
 from callboard_protocol import Event
 
 A = TypeVar("A")

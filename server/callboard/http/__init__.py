@@ -4,8 +4,7 @@ Routes of an application, a skill or a package of your own find the parts of the
 and the caller by `get_principal(request)`.
 """
 
-from callboard.http.auth import Authenticate, api_key
-from callboard.http.principal import Principal, get_principal
+from callboard.http.auth import Authenticate, Principal, api_key, get_principal
 from callboard.http.state import ServerState, get_server_state
 
 __all__ = ["Authenticate", "Principal", "ServerState", "api_key", "get_principal", "get_server_state"]

@@ -1,8 +1,18 @@
-"""Checks each request before its route: its form, and its caller, except for `/health` and `/ready`."""
+"""Who sends a request: its key, the caller that the key stands for, and the user whom the caller may act for.
+
+A caller with a `user_id` may act for that user only. A request that names no user counts as a request of this user. A
+request that names another user is refused rather than answered for the caller's user: otherwise a service that sends
+Ada's question with Bob's token would store her words in his chats without noticing.
+
+Each request is checked before its route: its form, and its caller, except for `/health` and `/ready`.
+"""
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlencode
 
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,9 +21,151 @@ from structlog.contextvars import bound_contextvars
 from callboard._named_keys import KeysFile
 from callboard.errors import BodyRefused, RequestError, Unauthorized, UserRefused
 from callboard.http.errors import error_response
-from callboard.http.principal import SCOPE_KEY, Principal, bind_query
+from callboard.openwebui.signed_users import HEADER, read_signed_user
 from callboard.runs.links import Links
 from callboard.settings import Settings
+from callboard_protocol import User
+
+SCOPE_KEY = "callboard.principal"
+
+BOUND_PATHS = ("/v1/", "/skills/")
+"""Prefixes of the routes whose `user_id` in the query names the user of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The authenticated caller. Routes read it as `request.scope["callboard.principal"]`.
+
+    `name`: the caller's name in logs. `user_id`: the only user for whom the caller may ask; None for a
+    service that asks for many users and is trusted to name them. `roles`: the first one is the `role` of that user
+    (`user` if there is none), the others are the user's `groups`. Tools and `CALLBOARD_AGENT_ACCESS` read them; role,
+    groups, name and email in the request are then ignored. Raises `ValueError` for an invalid `user_id`. An empty one
+    is invalid because chats without a user are visible to every caller.
+    """
+
+    name: str
+    user_id: str | None = None
+    roles: Sequence[str] = ()
+    user: User | None = field(init=False, repr=False, default=None)
+    """The user that tools see; None without `user_id`."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.roles, str):
+            raise TypeError(f"Principal({self.name!r}) needs its roles as a sequence: roles=({self.roles!r},).")
+        object.__setattr__(self, "roles", tuple(self.roles))
+        if self.user_id is None:
+            return
+        role = self.roles[0] if self.roles else "user"
+        try:
+            user = User(id=self.user_id, name=self.name, role=role, groups=tuple(self.roles[1:]))
+        except ValidationError as error:
+            raise ValueError(
+                f"Principal({self.name!r}) cannot have user_id={self.user_id!r}: give 1 to 255 printable characters, "
+                "or return None from authenticate for a caller who may not use the server."
+            ) from error
+        object.__setattr__(self, "user", user)
+
+
+def get_principal(connection: HTTPConnection) -> Principal | None:
+    """Return the caller of the request; None if the server has no authentication."""
+    principal = connection.scope.get(SCOPE_KEY)
+    return principal if isinstance(principal, Principal) else None
+
+
+def get_caller_name(connection: HTTPConnection) -> str | None:
+    """Return the caller's name; None if the server has no authentication."""
+    principal = get_principal(connection)
+    return principal.name if principal else None
+
+
+def find_bound_user(connection: HTTPConnection, *named: str | None) -> User | None:
+    """Return the user to whom the caller is bound, if any; `named` are the users that the request names.
+
+    Raises `UserRefused` if the request names another user.
+    """
+    principal = get_principal(connection)
+    if principal is None or principal.user is None:
+        return None
+    _refuse_others(principal.user, named)
+    return principal.user
+
+
+def bind_query(scope: Scope, path: str, principal: Principal) -> Scope:
+    """Return the scope with the caller's `user_id` in the query, if the caller is bound to a user.
+
+    `path` is the path of the route. Raises `UserRefused` if the query names another user.
+    """
+    if principal.user is None or not path.startswith(BOUND_PATHS):
+        return scope
+    given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    _refuse_others(principal.user, [value for name, value in given if name == "user_id"])
+    bound = [*(pair for pair in given if pair[0] != "user_id"), ("user_id", principal.user.id)]
+    return {**scope, "query_string": urlencode(bound).encode()}
+
+
+def _refuse_others(user: User, named: Sequence[str | None]) -> None:
+    for other in named:
+        if other and other != user.id:
+            raise UserRefused(
+                f"You are signed in as the user {user.id!r}, and the request names {other!r}: leave the user out, or "
+                f"sign in as {other!r}."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class UserVerifier:
+    """Checks the user of a request.
+
+    `secret`: with which Open WebUI signs its users; None if every caller is trusted to name users.
+    """
+
+    secret: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.secret is not None:
+            import jwt  # noqa: F401 - for `read_signed_user`: a server imports nothing while it serves
+
+    @property
+    def is_required(self) -> bool:
+        """True if a request may name a user only with a signature."""
+        return self.secret is not None
+
+    def find_verified_user(self, request: HTTPConnection) -> User | None:
+        """Return the user to whom the caller is bound, or the user of the request's signature; None without both.
+
+        Raises `Unauthorized` if the signature is invalid.
+        """
+        if bound := find_bound_user(request):
+            return bound
+        tokens = request.headers.getlist(HEADER)
+        if self.secret is None or not tokens:
+            return None
+        if len(tokens) > 1:
+            raise Unauthorized(f"There are {len(tokens)} headers {HEADER}: send one, because a request has one user.")
+        return read_signed_user(tokens[0].strip(), self.secret)
+
+    def verify(self, user_id: str | None, request: HTTPConnection) -> User | None:
+        """Return the verified user of a request that names `user_id`; None if the named user is accepted as given.
+
+        If the caller is bound to a user, the request counts for that user. Raises `UserRefused` if the request names
+        another one. If signatures are required and the request names a user, raises `Unauthorized` unless that user is
+        signed.
+        """
+        bound = find_bound_user(request, user_id)
+        if bound or self.secret is None:
+            return bound
+        signed = self.find_verified_user(request)
+        if user_id is None:
+            return None
+        if signed is None:
+            raise Unauthorized(
+                f"The request names a user without a signature: send {HEADER}, which Open WebUI adds if its "
+                "FORWARD_USER_INFO_HEADER_JWT_SECRET is set."
+            )
+        if signed.id != user_id:
+            raise Unauthorized("The request names another user than its signature.")
+        return signed
+
 
 RESULT_PATH = "/v1/tool-calls/"
 OPEN_PATHS = frozenset({"/health", "/ready"})

@@ -15,8 +15,8 @@ from starlette.routing import Route
 from callboard._version import __version__
 from callboard.agents import AgentLike
 from callboard.errors import RequestError, StorageError
+from callboard.http.auth import get_caller_name
 from callboard.http.body import read_body, read_past_answers
-from callboard.http.principal import get_caller_name
 from callboard.http.query import PageQuery, read_query, read_user_id
 from callboard.http.sse import RunStream
 from callboard.http.state import get_server_state

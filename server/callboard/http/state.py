@@ -6,9 +6,9 @@ from starlette.requests import HTTPConnection
 
 from callboard.agents.registry import Registry
 from callboard.calls import Services
+from callboard.http.auth import UserVerifier
 from callboard.http.body import BodyBudget
 from callboard.http.shutdown import Shutdown
-from callboard.http.user_verifier import UserVerifier
 from callboard.runs import Runs
 from callboard.runs.links import Links
 from callboard.storage import Store

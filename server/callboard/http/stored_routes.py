@@ -16,8 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from callboard.errors import RequestError, Unauthorized
-from callboard.http.auth import JSON, has_valid_signature
-from callboard.http.principal import get_caller_name
+from callboard.http.auth import JSON, get_caller_name, has_valid_signature
 from callboard.http.query import PageQuery, Query, read_query, read_user_id
 from callboard.http.state import get_server_state
 from callboard.storage.sql.chats import Chats

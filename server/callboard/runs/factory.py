@@ -22,21 +22,19 @@ from callboard.calls.tool import ClientTool
 from callboard.errors import RunLost, StorageError
 from callboard.models import ChatDict
 from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver
-from callboard.openwebui.offered_tools import remove_unusable_prompts
+from callboard.openwebui.requests import remove_unusable_prompts
 from callboard.redaction import Redaction
-from callboard.runs.attachments import ReadableFiles
 from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.chosen_model import find_model
 from callboard.runs.conversation import Conversation
-from callboard.runs.files import RunFiles
+from callboard.runs.files import ReadableFiles, RunFiles
 from callboard.runs.grants import Grants, RunGrants
 from callboard.runs.inputs import Inputs
 from callboard.runs.left_runs import LeftRun, Reopened, end_run, read_left_run
+from callboard.runs.limits import MemoryBudget, Quota, RunMemory
 from callboard.runs.links import Links
 from callboard.runs.log import EventLog
-from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.openwebui_tools import make_openwebui_tools, offer_tools
-from callboard.runs.quota import Quota
 from callboard.runs.recorder import Recorder
 from callboard.runs.run import Run, RunIdentity
 from callboard.settings import Settings

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from callboard._history import RowChange
 from callboard.errors import LogExpired
 from callboard.runs.files import RunFiles
-from callboard.runs.memory_budget import RunMemory
+from callboard.runs.limits import RunMemory
 from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.values import StoredFrame
 from callboard_protocol import Decoder, Done, Error, Event, InputRequest, Parked, ToolRequest, decode, encode

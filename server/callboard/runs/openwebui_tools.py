@@ -12,7 +12,7 @@ from callboard.calls import Tool, ToolContext, ToolResult
 from callboard.calls.running_tool import current_tool
 from callboard.errors import ToolError, ToolTimeout
 from callboard.models import ChatDict
-from callboard.openwebui.offered_tools import Offer, choose_tools, has_attached_knowledge
+from callboard.openwebui.requests import Offer, choose_tools, has_attached_knowledge
 from callboard.runs.inputs import Inputs
 from callboard.runs.recorder import Recorder
 from callboard_protocol import OpenWebUITool, RunRequest, ToolAnswer, ToolRequest

@@ -1,7 +1,7 @@
 """The steps between an agent and the run's log that change an event, called by `callboard.runs.recorder` in this order.
 
 `make_storable` replaces characters that the database cannot store, `redact_event` removes secrets, and `truncate` makes
-the event fit its frames. Texts are redacted by `text_writer`, and the arguments of a start by `redact_arguments`.
+the event fit its frames. Texts are redacted by `event_sender`, and the arguments of a start by `redact_arguments`.
 """
 
 import json
@@ -52,7 +52,7 @@ def make_storable(event: WireT) -> WireT:
 async def redact_event(event: WireT, redaction: Redaction) -> WireT:
     """Return the event with the secrets in its fields replaced; the same object if there are none.
 
-    Text events are redacted by `callboard.runs.text_writer`, because a secret may be split between two of them.
+    Text events are redacted by `callboard.runs.event_sender`, because a secret may be split between two of them.
     """
     changes: dict[str, Any] = {}
     for name, value in event:

@@ -1,7 +1,7 @@
 """Converts the events of any agent to a valid event stream of the protocol, and to row changes.
 
 Every event of an agent passes the recorder before it gets to the log. Calls are paired, numbered and given unique ids
-(`call_tracker`), and stored before their tools run. Texts are joined (`text_writer`). Secrets are redacted in all
+(`call_tracker`), and stored before their tools run. Texts are joined (`event_sender`). Secrets are redacted in all
 events, and events are cut to the size of a frame (`outgoing_events`).
 """
 
@@ -24,12 +24,11 @@ from callboard.errors import AgentError, RunLost, ToolDenied, ToolNotAnswered, T
 from callboard.models import ChatDict
 from callboard.redaction import MASK, Redaction, without_paths
 from callboard.runs.call_tracker import CallTracker, OpenCall
-from callboard.runs.earlier_sources import EarlierSources
+from callboard.runs.event_sender import EarlierSources, EventSender
 from callboard.runs.files import RunFiles
 from callboard.runs.inputs import Inputs
 from callboard.runs.log import EventLog
 from callboard.runs.outgoing_events import make_storable, redact_arguments, redact_event, truncate
-from callboard.runs.text_writer import TextWriter
 from callboard_protocol import (
     CallEvent,
     Done,
@@ -116,7 +115,7 @@ class Recorder:
         self._inputs = inputs
         # Not a method, which would make a reference cycle with the text writer.
         self._send = partial(_send, log, inputs, files, link)
-        self._text = TextWriter(self._redaction, self.earlier_sources, self._send, log.memory if rows else None)
+        self._text = EventSender(self._redaction, self.earlier_sources, self._send, log.memory if rows else None)
         self.calls = calls
         """The calls of the run."""
         self._client_calls: list[str] = []

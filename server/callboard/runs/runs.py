@@ -11,8 +11,7 @@ import anyio
 import structlog
 
 from callboard.agents import AgentLike
-from callboard.agents.access import AgentAccess
-from callboard.agents.registry import Registry
+from callboard.agents.registry import AgentAccess, Registry
 from callboard.calls import Services
 from callboard.calls.tool import ClientTool
 from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
@@ -25,12 +24,10 @@ from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
 from callboard.runs.inputs import NO_SIGNALS
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, reopen
+from callboard.runs.limits import MemoryBudget, Quota, RunMemory, RunSlots
 from callboard.runs.links import Links
-from callboard.runs.memory_budget import MemoryBudget, RunMemory
 from callboard.runs.ownership import Ownership
-from callboard.runs.quota import Quota
 from callboard.runs.run import INTERRUPTED, SHUTTING_DOWN, Run, RunIdentity
-from callboard.runs.run_slots import RunSlots
 from callboard.runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
 from callboard.settings import Settings
 from callboard.storage.sql.run_record import RunRecord

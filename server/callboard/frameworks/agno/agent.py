@@ -21,7 +21,7 @@ from callboard.frameworks.agno.openwebui_tools import add_openwebui_tools
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
 from callboard.frameworks.turn import Turn
-from callboard.openwebui.offered_tools import OpenWebUITools
+from callboard.openwebui.requests import OpenWebUITools
 
 
 def from_agno(

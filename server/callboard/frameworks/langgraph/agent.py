@@ -33,7 +33,7 @@ from callboard.frameworks.langgraph.messages import results_for_open_calls, to_m
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
 from callboard.frameworks.langgraph.tool_nodes import contain_tools, find_tool_nodes, hook_tool_nodes
 from callboard.frameworks.turn import Turn
-from callboard.openwebui.offered_tools import OpenWebUITools
+from callboard.openwebui.requests import OpenWebUITools
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]
 """Makes the object that the graph's nodes and tools get as `runtime.context`, for each run."""

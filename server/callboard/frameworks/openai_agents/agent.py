@@ -27,7 +27,7 @@ from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
 from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
-from callboard.openwebui.offered_tools import OpenWebUITools
+from callboard.openwebui.requests import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]

@@ -19,7 +19,7 @@ from callboard.frameworks.pydantic_ai.messages import to_conversation
 from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
 from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
-from callboard.openwebui.offered_tools import OpenWebUITools
+from callboard.openwebui.requests import OpenWebUITools
 
 PydanticAgent = AbstractAgent[Any, Any]
 Dependencies = Callable[[RunContext], Any | Awaitable[Any]]
