@@ -18,7 +18,7 @@ required_open_webui_version: 0.11.4
 #   Emission          sends changes of an answer in the form that the valve RENDERING names
 #   Server client     HTTP
 #   Open WebUI        its users, its file store, its tools and its dialogs
-#   Run               streams one answer, from its first event to its last
+#   AnswerStream      streams one answer, from its first event to its last
 #   Pipe              the class that Open WebUI calls, and the valves
 
 import asyncio
@@ -2545,7 +2545,7 @@ def list_choices(choices: Iterable[str]) -> list[str]:
     return [*lines, BY_NUMBER] if lines else []
 
 
-# --- Run: one answer, from its first event to its last. -------------------------------------------------------------
+# --- AnswerStream: one answer, from its first event to its last. -------------------------------------------------------------
 
 # The event loop keeps only weak references to tasks.
 background_tasks: set[asyncio.Task[None]] = set()
@@ -2794,7 +2794,7 @@ async def never_run() -> str:
     return NOT_APPROVED
 
 
-class Run:
+class AnswerStream:
     """Streams one answer: reads the server's events, asks the user, and cancels the run if the user stops it."""
 
     def __init__(
@@ -3140,7 +3140,7 @@ class Pipe:
             # Open WebUI can ask later about a call of this answer.
             can_wait = is_streamed and page.is_saved and bool(page.message_id) and is_release(0, 12)
             if can_wait and page.metadata.get("tool_approval_resume"):
-                return self._resume(page, await read_message(page), __tools__).stream()
+                return self._go_on(page, await read_message(page), __tools__).stream()
             groups = await list_groups(str(page.user["id"])) if page.user.get("id") else []
             request = build_request(body, page, groups, __task__)
             if can_wait:
@@ -3219,7 +3219,7 @@ class Pipe:
         *,
         is_streamed: bool = True,
         is_late: bool = False,
-    ) -> Run:
+    ) -> AnswerStream:
         """Prepare an answer whose events `read` delivers; `begun` is its message so far, as Open WebUI stores it."""
         emitter = choose_emitter(self.valves.RENDERING, page) if is_streamed else ChunkEmitter(page.model)
         # Members of a channel cannot open a file of one user.
@@ -3239,9 +3239,9 @@ class Pipe:
         names = {agent["id"]: agent["name"] for agent in self._agents}
         agent_name = names.get(page.agent_id, page.agent_id)
         dialogs = Dialogs(page, agent_name, self.valves.APPROVALS, self.timing.page_seconds)
-        return Run(page, client, read, emitter, transcript, dialogs, tools)
+        return AnswerStream(page, client, read, emitter, transcript, dialogs, tools)
 
-    def _resume(self, page: Page, message: Json, tools: Json | None) -> Run:
+    def _go_on(self, page: Page, message: Json, tools: Json | None) -> AnswerStream:
         """Prepare the rest of an answer whose calls the user has approved or refused on Open WebUI's pending cards."""
         client = self._connect(page.user)
         cards = list_newest_cards(message)

@@ -15,7 +15,7 @@ from callboard.calls.approval import Approval
 from callboard.calls.limits import Limits
 from callboard.errors import AgentError, ToolCancelled, ToolTimeout
 from callboard.frameworks.adapter import FrameworkAgent
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard.models import ScriptedModel
 from callboard_protocol import (
     Done,
@@ -30,16 +30,16 @@ from callboard_protocol import (
 )
 from tests.measuring import measuring_memory
 
-Play = Callable[[Turn], Awaitable[None]]
+Play = Callable[[AdapterTurn], Awaitable[None]]
 
 
 class Scripted(FrameworkAgent[Play]):
     """A framework whose agents are functions that call the turn."""
 
-    async def run_turn(self, agent: Play, turn: Turn) -> None:
+    async def run_turn(self, agent: Play, turn: AdapterTurn) -> None:
         await agent(turn)
 
-    async def run_task(self, agent: Play, turn: Turn) -> None:
+    async def run_task(self, agent: Play, turn: AdapterTurn) -> None:
         turn.add_usage(1, 2)
 
 
@@ -58,7 +58,7 @@ async def echo() -> str:
 async def test_a_tool_does_not_run_before_the_start_of_its_call_is_written() -> None:
     ran = asyncio.Event()
 
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         await turn.calls.start(ToolCall("1", "echo", {}))
         ran.set()
 
@@ -70,7 +70,7 @@ async def test_a_tool_does_not_run_before_the_start_of_its_call_is_written() -> 
 
 
 async def test_second_start_and_second_end_send_no_event() -> None:
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         for _ in range(2):
             await turn.calls.start(ToolCall("1", "echo", {}))
         turn.calls.complete("1", ToolResult("once"))
@@ -83,7 +83,7 @@ async def test_second_start_and_second_end_send_no_event() -> None:
 
 
 async def test_turn_without_answer_ends_with_text_and_usage() -> None:
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         turn.add_text("Let me see.")
         turn.add_usage(10, 5)
         await turn.calls.start(ToolCall("1", "echo", {}))
@@ -99,7 +99,7 @@ async def test_turn_without_answer_ends_with_text_and_usage() -> None:
 
 
 async def test_background_task_without_answer_gets_no_text() -> None:
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         raise AssertionError("a task is no turn")
 
     events = await all_of(play, task="title_generation")
@@ -110,7 +110,7 @@ async def test_user_is_asked_once_if_framework_and_server_require_approval() -> 
     async def yes(request: InputRequest) -> bool:
         return True
 
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         await turn.calls.start(ToolCall("1", "wipe", {}))
         await turn.calls.approve(ToolCall("1", "wipe", {}))
         turn.calls.complete("1", ToolResult(await turn.calls.run(ToolCall("1", "wipe", {}), echo)))
@@ -120,7 +120,7 @@ async def test_user_is_asked_once_if_framework_and_server_require_approval() -> 
 
 
 async def test_status_after_inner_call_belongs_to_outer_call() -> None:
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         async def delegate() -> str:
             await turn.calls.run(ToolCall("2", "echo", {}), echo)
             report_status("back")
@@ -141,7 +141,7 @@ def test_an_id_that_a_model_list_cannot_hold_is_refused(agent_id: str) -> None:
         Scripted(lambda _: play_nothing, agent_id, "", "")
 
 
-async def play_nothing(turn: Turn) -> None: ...
+async def play_nothing(turn: AdapterTurn) -> None: ...
 
 
 async def test_function_in_framework_thread_is_stopped_after_timeout() -> None:
@@ -155,7 +155,7 @@ async def test_function_in_framework_thread_is_stopped_after_timeout() -> None:
         except ToolCancelled:
             told.set()
 
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         await turn.calls.start(ToolCall("1", "works", {}))
         with pytest.raises(ToolTimeout, match="may still be running"):
             await turn.calls.run(ToolCall("1", "works", {}), lambda: asyncio.to_thread(works))
@@ -166,7 +166,7 @@ async def test_function_in_framework_thread_is_stopped_after_timeout() -> None:
 
 
 async def test_failure_message_contains_no_file_paths() -> None:
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         await turn.calls.start(ToolCall("1", "reads", {}))
         turn.calls.fail("1", "FileNotFoundError: '/usr/lib/app/notes.txt'")
 
@@ -177,7 +177,7 @@ async def test_failure_message_contains_no_file_paths() -> None:
 async def test_a_piece_of_a_text_does_not_copy_the_text_before_it() -> None:
     memories = []
 
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         turn.add_text("x" * 1_000_000)
         with measuring_memory() as memory:
             turn.add_text("y")
@@ -195,7 +195,7 @@ async def test_tool_timeout_pauses_while_user_is_asked_about_inner_call_and_cont
         await time_is_up.wait()
         return True
 
-    async def play(turn: Turn) -> None:
+    async def play(turn: AdapterTurn) -> None:
         async def inner() -> None:
             reached.append(await turn.calls.run(ToolCall("2", "echo", {}), echo))
             await asyncio.Event().wait()

@@ -362,7 +362,7 @@ async def test_an_agent_that_continues_after_its_run_was_released_or_has_ended_s
     ending: Ending | None,
 ) -> None:
     recorder = plain_recorder(EventLog())
-    await (recorder.finish(ending) if ending else recorder.pause())
+    await (recorder.finish(ending) if ending else recorder.stop_accepting())
     with pytest.raises(RunLost, match="takes no more events"):
         await recorder.record(ToolCallStart(tool_call_id="a", tool_name="sell", tool_args={}))
 

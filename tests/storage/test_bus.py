@@ -111,7 +111,7 @@ async def test_signals_and_released_runs_wake_the_other_server(postgresql_url: s
         assert not await asked.answer("run", "sure?", GivenAnswer(False))
         await asked.cancel("run")
         mine = await asked.begin(StoredRun("mine", "agent", "chat", "message", "ann"))
-        await asked.hand_over(mine)
+        await asked.release(mine)
         assert [(await received.get()).run_id for _ in range(3)] == ["run", "run", bus.RELEASED_RUN]
         assert received.empty()
 

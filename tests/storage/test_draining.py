@@ -137,11 +137,11 @@ async def test_a_released_run_can_be_taken_by_any_server_and_its_owner_cannot_wr
     async with here.open(60, lambda _: None):
         run = await here.begin(StoredRun("run", "agent", "chat", "message", "ann"))
         assert await heir.take_over() == []
-        await here.hand_over(run)
+        await here.release(run)
         with pytest.raises(RunLost):
             await here.append(run, frames)
         with pytest.raises(RunLost):
-            await here.hand_over(run)
+            await here.release(run)
         [taken] = await heir.take_over()
         assert (taken.losses, taken.epoch > run.epoch) == (0, True)
         await heir.append(taken, frames)

@@ -404,8 +404,8 @@ async def test_a_parked_run_is_gone_with_its_chat_and_its_call_never_runs(
             assert await database_of(one).fetch(select(table)) == []
         assert await Grants(one.state.store, "ann", "chat").list() == []
         # A grant of another chat goes with its user only.
-        is_kept = bool(await Grants(one.state.store, "ann", "other chat").list())
-        assert is_kept == (not of_user)
+        is_stored = bool(await Grants(one.state.store, "ann", "other chat").list())
+        assert is_stored == (not of_user)
     assert till.paid == []
 
 

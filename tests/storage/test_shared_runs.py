@@ -219,7 +219,7 @@ async def test_call_rows_of_an_earlier_owner_are_refused_after_a_takeover(store:
     # Neither the call's end nor another call is stored by the server that has lost the run.
     await steps.call_ended("a", "paid", None, 5)
     await steps.call_started(HistoryCall("b", "pay", "{}", 1, 0), "")
-    assert not steps.record.is_stored
+    assert not steps.record.has_stored_all
     [call] = await store.chats("ann").timeline("chat")
     assert (call.tool_call_id, call.error_code) == ("a", "interrupted")
 
@@ -235,9 +235,9 @@ async def test_frames_that_are_written_once_more_after_a_lost_commit_are_there_o
 async def test_only_the_server_of_a_run_that_did_not_begin_forgets_it(store: Store) -> None:
     log = store.stored_runs("server")
     await log.begin(RUN)
-    await store.stored_runs("other").withdraw("run")
+    await store.stored_runs("other").delete("run")
     assert set(await log.find(["run"])) == {"run"}
-    await log.withdraw("run")
+    await log.delete("run")
     assert await log.find(["run"]) == {}
 
 

@@ -119,7 +119,7 @@ async def test_run_that_is_not_stored_in_time_goes_on_alone_and_is_left_to_other
             assert (status, types, statuses) == (200, SHOWN, [NOT_REMEMBERED])
             assert seen[-1] == Done()
             # The first check after the failure deletes the row, so that no server continues the run.
-            await service.state.runs._stored_runs.withdraw_given_up()
+            await service.state.runs._stored_runs.delete_unstored()
             assert await stored_runs.find(["run"]) == {}
             rows = (await service.client.get("/v1/chats/chat/messages")).json().get("messages", [])
             assert [row["content"] for row in rows if row["role"] == "assistant"] in ([], ["Let me look."])

@@ -45,7 +45,7 @@ class StoredSteps:
 
     async def _write(self, changes: list[RowChange]) -> bool:
         await self._store.database.write(lambda connection: self.writer.write(connection, changes))
-        return self.writer.is_kept
+        return self.writer.is_stored
 
 
 class RecordedSteps(StoredSteps):
@@ -71,4 +71,4 @@ class RecordedSteps(StoredSteps):
     async def _append(self, changes: list[RowChange], *, is_last: bool = False) -> bool:
         self.record.append(StoredFrame(b"frame", is_last=is_last), changes)
         await self.record.wait_until_stored()
-        return self.writer.is_kept
+        return self.writer.is_stored

@@ -177,14 +177,14 @@ class _Chat:
         self.messages.append({"role": "user", "content": question})
         ids = {"message_id": uuid4().hex, "run_id": uuid4().hex}
         request = RunRequest.model_validate({**self._fields, **ids, "messages": self.messages})
-        answer = _Answer(self._client, request)
+        answer = _ShownRun(self._client, request)
         exit_code = await answer.show()
         # From this id, the server finds the calls of the answer in later turns.
         self.messages.append({"role": "assistant", "id": ids["message_id"], "content": answer.text})
         return exit_code
 
 
-class _Answer:
+class _ShownRun:
     """Shows one run, asks its questions, and stops it on Ctrl-C.
 
     The text of the answer is printed on standard output, in a terminal at once, elsewhere at the end. Everything else

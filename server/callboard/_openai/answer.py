@@ -72,7 +72,7 @@ def build_error_body(failure: Error) -> Json:
     return build_error_object(find_status(failure), failure.upstream_code or failure.code, failure.message)
 
 
-class Answer(ABC):
+class OpenAIAnswer(ABC):
     """Builds an answer in one of OpenAI's forms from the events of a run. Its generators yield the parts of a stream.
 
     `client_calls` are the calls of the client's functions. `guard` escapes tags in the model's text for clients that

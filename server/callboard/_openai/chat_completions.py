@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict
 
 from callboard._openai.answer import (
-    Answer,
+    OpenAIAnswer,
     build_citation,
     build_error_body,
     forbid_repetition,
@@ -113,7 +113,7 @@ def _remove_own_fields(message: ChatMessage) -> ChatMessage:
     return ChatMessage.model_validate(message.model_dump(exclude=_OWN_FIELDS))
 
 
-class ChatAnswer(Answer):
+class ChatAnswer(OpenAIAnswer):
     """Builds one chat completion; `created` is in seconds since the epoch."""
 
     last_frame = b"data: [DONE]\n\n"

@@ -86,7 +86,7 @@ class Offer:
         )
         return wanted.model_copy(
             update={
-                # First, so that `Continuation` can count it among the instructions of this request.
+                # First, so that `Reference` can count it among the instructions of this request.
                 "messages": (ChatMessage(role="system", content=instruction), *wanted.messages),
                 "options": {**wanted.options, "response_format": {"type": "json_schema", "json_schema": form}},
             }

@@ -19,7 +19,7 @@ from callboard.errors import RequestError
 from callboard.http.auth import UserVerifier, find_bound_user
 from callboard.http.body import refuse_invalid
 from callboard.openwebui.requests import CHAT_HEADERS, UNSAVED_CHATS, USER_HEADERS, read_headers
-from callboard.runs.conversation import Continuation
+from callboard.runs.conversation import Reference
 from callboard_protocol import ChatMessage, RunRequest, User
 from callboard_protocol.requests import Identifier
 from callboard_protocol.wire import Wire
@@ -74,9 +74,9 @@ class RequestBody(Wire):
         return read_offer(self.tools, self.tool_choice)
 
     @property
-    def continuation(self) -> Continuation:
+    def reference(self) -> Reference:
         """The response that the request continues: none."""
-        return Continuation()
+        return Reference()
 
     @abstractmethod
     def build_run(self, client: ClientContext, user: User | None) -> RunRequest:

@@ -10,7 +10,7 @@ last delta is a note for clients that read only deltas.
 from collections.abc import Iterator
 from copy import deepcopy
 
-from callboard._openai.answer import Answer, build_citation, find_status, forbid_repetition, write_note_below
+from callboard._openai.answer import OpenAIAnswer, build_citation, find_status, forbid_repetition, write_note_below
 from callboard._openai.client_functions import ClientCalls, Json, OfferedTool
 from callboard._openai.items import (
     EventSender,
@@ -50,7 +50,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 NO_ENDING = "Error: the answer ended before this call did; whether it took effect is not known."
 
 
-class ResponseAnswer(Answer):
+class ResponseAnswer(OpenAIAnswer):
     """Builds one response; `created` is in seconds since the epoch."""
 
     def __init__(
@@ -279,7 +279,7 @@ def _build_head(run_id: str, body: ResponseBody, created: int) -> Json:
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "store": body.is_kept,
+        "store": body.is_stored,
         "temperature": body.temperature,
         "text": {"format": (body.text.format if body.text else None) or {"type": "text"}},
         "tool_choice": body.tool_choice or "auto",

@@ -35,7 +35,7 @@ from callboard._openai.offered_tools import read_response_offer
 from callboard._openai.request import ClientContext, RequestBody, refuse_empty
 from callboard.errors import RequestError
 from callboard.models.model import select_options
-from callboard.runs.conversation import Continuation
+from callboard.runs.conversation import Reference
 from callboard.storage.sql.responses import Responses
 from callboard.storage.values import RESPONSE_PREFIX
 from callboard_protocol import ChatMessage, RunRequest, ToolCallPart, User
@@ -91,16 +91,16 @@ class ResponseBody(RequestBody):
     store: bool | None = None
 
     @property
-    def is_kept(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether the response is stored, so that later requests can refer to it. True by default, as at OpenAI."""
         return self.store is not False
 
     @property
-    def continuation(self) -> Continuation:
+    def reference(self) -> Reference:
         """The response that the request continues, and whether later requests may continue this one."""
         previous = self.previous_response_id.removeprefix(RESPONSE_PREFIX) if self.previous_response_id else None
         instruction_count = bool(self.instructions) + (self.offer.form is not None)
-        return Continuation(previous, self.is_kept, instruction_count)
+        return Reference(previous, self.is_stored, instruction_count)
 
     @cached_property
     def offer(self) -> Offer:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from callboard._openai.answer import Answer
+from callboard._openai.answer import OpenAIAnswer
 from callboard._openai.chat_completions import ChatAnswer, ChatBody
 from callboard._openai.client_functions import format_ignored_header
 from callboard._openai.request import (
@@ -74,7 +74,7 @@ async def responses(request: Request) -> Response:
         body = await body.with_kept_items(kept)
         run = await _start(request, body, client, user, reservation, holds_blocks=from_open_webui)
     answer = ResponseAnswer(run.run_id, body, int(time.time()), activity, is_drawn=from_open_webui)
-    return await _respond(request, run, answer, body, kept if body.is_kept else None)
+    return await _respond(request, run, answer, body, kept if body.is_stored else None)
 
 
 async def response(request: Request) -> Response:
@@ -117,7 +117,7 @@ async def _start(
     run = await get_server_state(request).runs.start(
         await read_past_answers(run_request, holds_blocks=holds_blocks),
         caller=get_caller_name(request),
-        continuation=body.continuation,
+        reference=body.reference,
         on_start=reservation.hold_until_end_of,
     )
     if not isinstance(run, Run):
@@ -127,7 +127,7 @@ async def _start(
 
 
 async def _respond(
-    request: Request, run: Run, answer: Answer, body: RequestBody, responses: Responses | None = None
+    request: Request, run: Run, answer: OpenAIAnswer, body: RequestBody, responses: Responses | None = None
 ) -> Response:
     respond = stream_answer if body.stream else collect_answer
     redaction = get_server_state(request).services.redaction

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from callboard._openai.answer import CANCELLED, Answer, build_error_body, find_status, forbid_repetition
+from callboard._openai.answer import CANCELLED, OpenAIAnswer, build_error_body, find_status, forbid_repetition
 from callboard._openai.client_functions import Json
 from callboard._openai.stored_responses import keep_response
 from callboard.errors import LogExpired, StorageError, UnknownInput
@@ -33,7 +33,7 @@ class RunAnswer:
     `responses` is None if nothing must be stored. `redaction` removes secrets from the client's own texts.
     """
 
-    def __init__(self, run: Run, builder: Answer, redaction: Redaction, responses: Responses | None) -> None:
+    def __init__(self, run: Run, builder: OpenAIAnswer, redaction: Redaction, responses: Responses | None) -> None:
         self.run = run
         self.builder = builder
         self._redaction = redaction
@@ -176,7 +176,7 @@ async def _read_events(run: Run) -> AsyncGenerator[Event, None]:
                     yield Error(message="The run was cancelled; ask again.", code=CANCELLED)
                 case _:
                     yield event
-        if run.log.is_abandoned:
+        if run.log.is_left:
             yield Error(message="Another server has taken over this run: ask again.", code="interrupted")
     except StorageError as error:
         yield Error(message=str(error), code=error.code)

@@ -40,7 +40,7 @@ _ENDINGS: dict[str | None, tuple[FinishReason, str]] = {
 """The finish reasons that are not `stop`, by the endpoint's reason, each with the text for an answer without text."""
 
 
-class Answer:
+class ModelAnswer:
     """One answer of the model, filled as its stream is read.
 
     Half-written arguments are events for at most `max_calls` calls. `details` are the fields of `MessageDetails`.

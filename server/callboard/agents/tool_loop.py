@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from callboard._formats import Format, ProviderDetails, resolve_tool_name, round_messages
 from callboard._streams import closing_stream
-from callboard.agents.answer import Answer
+from callboard.agents.answer import ModelAnswer
 from callboard.agents.context import RunContext, TurnContext
 from callboard.agents.resolving import resolve_calls
 from callboard.calls import Tool, ToolCall
@@ -50,12 +50,12 @@ async def run_tool_loop(
     Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
     context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
-    turn = _Turn(context, tool_format or Format("native"), details or ProviderDetails())
+    turn = _LoopTurn(context, tool_format or Format("native"), details or ProviderDetails())
     own: dict[str, Tool] = {tool.name: tool for tool in tools}
     client_functions = {function.name: function for function in context.functions if function.name not in own}
     all_tools = own | client_functions
     calls = context.unfinished
-    answer: Answer | None = None
+    answer: ModelAnswer | None = None
     is_cut_short = False
     while True:
         if calls:
@@ -89,7 +89,7 @@ async def run_completion(context: RunContext) -> AsyncGenerator[Event, None]:
 
     Raises `ModelError`.
     """
-    turn = _Turn(TurnContext.of(context), Format(), ProviderDetails())
+    turn = _LoopTurn(TurnContext.of(context), Format(), ProviderDetails())
     async with aclosing(turn.ask(())) as events:
         async for event in events:
             if isinstance(event, Message | Rewind):
@@ -100,11 +100,11 @@ async def run_completion(context: RunContext) -> AsyncGenerator[Event, None]:
             yield event
 
 
-class _Turn:
+class _LoopTurn:
     """The conversation of a turn, which grows with each round, and the tokens that the turn used."""
 
     def __init__(self, context: TurnContext, tool_format: Format, details: ProviderDetails) -> None:
-        self.answer: Answer
+        self.answer: ModelAnswer
         """The last answer of the model, set by `ask`."""
         self.client_runs_calls = False
         """Whether the model has called a function that the client runs."""
@@ -145,7 +145,7 @@ class _Turn:
 
     async def _ask_once(self, tools: Sequence[Tool]) -> AsyncGenerator[Event, None]:
         reader = self._format.reader(tools, self._context.claim_tool_call_id, self._messages)
-        self.answer = answer = Answer(reader, tools, self.max_calls_per_answer)
+        self.answer = answer = ModelAnswer(reader, tools, self.max_calls_per_answer)
         async with closing_stream(self._context.model.stream(self._build_request(tools))) as stream:
             async for delta in stream:
                 if isinstance(delta, ToolCallDelta) and delta.name:
@@ -179,7 +179,7 @@ class _Turn:
         )
 
     async def run_round(
-        self, calls: Sequence[ToolCall], tools: Mapping[str, Tool], answer: Answer | None, *, is_cut_short: bool
+        self, calls: Sequence[ToolCall], tools: Mapping[str, Tool], answer: ModelAnswer | None, *, is_cut_short: bool
     ) -> AsyncGenerator[Event, None]:
         """Run the calls of `answer` and yield their events; then add the answer and the results to the conversation.
 

@@ -317,9 +317,9 @@ class CallRunner:
         is_approved = running is not None and running.is_approved
         if self.approval.names(call.name) and not is_approved:
             await self.approve(call)
-        return await self.resume(call.id, call.name, perform)
+        return await self.run_part(call.id, call.name, perform)
 
-    async def resume(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
+    async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
         async with self.performing(call_id, name):
             return await mask_result(await contain(perform()), self._context.redaction)

@@ -3,11 +3,12 @@
 Each framework has its own package and its own extra, for example `callboard.frameworks.agno`. An adapter applies the
 limits and approvals of Callboard's own tool loop. It knows nothing of storage or HTTP.
 
-An adapter for a framework that is not here is a subclass of `FrameworkAgent`, whose `run_turn` reports to a `Turn`.
+An adapter for a framework that is not here is a subclass of `FrameworkAgent`, whose `run_turn` reports to an
+`AdapterTurn`.
 """
 
 from callboard.frameworks.adapter import FrameworkAgent
 from callboard.frameworks.failures import model_error, tool_error
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 
-__all__ = ["FrameworkAgent", "Turn", "model_error", "tool_error"]
+__all__ = ["AdapterTurn", "FrameworkAgent", "model_error", "tool_error"]

@@ -13,7 +13,7 @@ from callboard.agents.context import OnOwnerLoss
 from callboard.agents.declarations import check_arguments
 from callboard.errors import AgentError
 from callboard.frameworks.openai_client import rejecting_cut_off_answers, watch_openai_client
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard.openwebui.requests import OpenWebUITools
 from callboard_protocol import Event
 
@@ -74,11 +74,11 @@ class FrameworkAgent(ABC, Generic[A]):
         watch_openai_client()
 
     @abstractmethod
-    async def run_turn(self, agent: A, turn: Turn) -> None:
+    async def run_turn(self, agent: A, turn: AdapterTurn) -> None:
         """Run one turn of the framework's agent, and report it to `turn`. Raises `ModelError` if the model fails."""
 
     @abstractmethod
-    async def run_task(self, agent: A, turn: Turn) -> None:
+    async def run_task(self, agent: A, turn: AdapterTurn) -> None:
         """Answer a background task of the client with one request to the agent's model, without tools."""
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ class FrameworkAgent(ABC, Generic[A]):
 
         Closing the generator stops the framework's run, its requests and its tools.
         """
-        turn = Turn(context)
+        turn = AdapterTurn(context)
         work = asyncio.create_task(self._run_framework(turn), name=f"{self.agent_id} {context.run_id}")
         try:
             async with aclosing(turn.events.read(work)) as events:
@@ -103,7 +103,7 @@ class FrameworkAgent(ABC, Generic[A]):
         for event in turn.final_events():
             yield event
 
-    async def _run_framework(self, turn: Turn) -> None:
+    async def _run_framework(self, turn: AdapterTurn) -> None:
         agent: A = await make_for_run(self._make, turn.context)
         if not isinstance(agent, self.agent_classes):
             raise AgentError(

@@ -62,7 +62,7 @@ def _wrap_streams() -> None:
 
     @wraps(iterate_async)
     async def read_async(stream: openai.AsyncStream[Any]) -> AsyncIterator[Any]:
-        answer = _Answer()
+        answer = _StreamCheck()
         async for event in iterate_async(stream):
             answer.read(event.data)
             yield event
@@ -73,7 +73,7 @@ def _wrap_streams() -> None:
 
     @wraps(iterate)
     def read(stream: openai.Stream[Any]) -> Iterator[Any]:
-        answer = _Answer()
+        answer = _StreamCheck()
         for event in iterate(stream):
             answer.read(event.data)
             yield event
@@ -84,7 +84,7 @@ def _wrap_streams() -> None:
     openai.Stream._iter_events = read  # type: ignore[method-assign, assignment] # in front of it
 
 
-class _Answer:
+class _StreamCheck:
     """Detects whether one stream is a chat completion, and whether that has a finish reason or `[DONE]`."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from callboard.agents import RunContext
 from callboard.calls import Tool
 from callboard.calls.tool import as_result
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard_protocol import Source
 
 
@@ -19,7 +19,7 @@ def choose_openwebui_tools(context: RunContext, own_tools: Collection[str]) -> l
     return [tool for tool in context.openwebui_tools if tool.name not in own_tools]
 
 
-async def run_openwebui_tool(turn: Turn, tool: Tool, /, **arguments: Any) -> str:
+async def run_openwebui_tool(turn: AdapterTurn, tool: Tool, /, **arguments: Any) -> str:
     """Run the tool for the call that runs in this task, and return its text for the model.
 
     Sources belong to the answer. Files are shown as the files of a model are, because a framework passes on text only.

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from callboard.errors import ToolDenied
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard_protocol import InputRequest
 
 AGENT_ASKS = "The agent asks"
@@ -13,7 +13,7 @@ DECLINED = "Not run: the question was declined. Do not ask it again; ask what th
 
 
 async def ask_user(
-    turn: Turn,
+    turn: AdapterTurn,
     kind: Literal["confirmation", "input", "form"],
     message: str,
     call_id: str | None,

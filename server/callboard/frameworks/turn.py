@@ -44,7 +44,7 @@ from callboard_protocol import (
 )
 
 
-class Turn:
+class AdapterTurn:
     """The interface of a run for an adapter, which adds text, requests and files here, and calls in `calls`.
 
     A call is identified by the id that the framework gives it. If the framework lets the adapter change that id, the
@@ -293,7 +293,7 @@ class AnswerGuard:
     Such a run failed while it checked its whole answer, and an unchecked answer must not be shown.
     """
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: AdapterTurn) -> None:
         self._turn = turn
 
     def __enter__(self) -> None:

@@ -24,20 +24,20 @@ NO_RESULT = "No result of this call arrived from the client. Whether the call to
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
+class Reference:
     """How a request of the OpenAI routes continues a conversation.
 
-    A request without a `Continuation` comes from a client that sends all calls itself, except server calls in a round
+    A request without a `Reference` comes from a client that sends all calls itself, except server calls in a round
     with calls of the client's own functions.
 
     Attributes:
         previous: The run id of the response that the request continues; None if it names none.
-        is_kept: Later requests may continue this one by its run id.
+        is_stored: Later requests may continue this one by its run id.
         instruction_count: The number of first messages that hold instructions, which later requests do not inherit.
     """
 
     previous: str | None = None
-    is_kept: bool = False
+    is_stored: bool = False
     instruction_count: int = 0
 
 
@@ -65,7 +65,7 @@ class Conversation:
 
 
 async def open_conversation(
-    store: Store, request: RunRequest, run_id: str, continuation: Continuation | None
+    store: Store, request: RunRequest, run_id: str, reference: Reference | None
 ) -> Conversation:
     """Return the conversation of a request, with the stored history of its chat.
 
@@ -79,11 +79,11 @@ async def open_conversation(
     user_id = request.user.id if request.user else None
     chats = store.chats(user_id)
     sent = [message.to_openai() for message in request.messages]
-    # The OpenAI routes pass a continuation, and have no event for a question.
-    can_ask = continuation is None
+    # The OpenAI routes pass a reference, and have no event for a question.
+    can_ask = reference is None
     if request.task is not None:
         return Conversation(request, sent, can_ask=can_ask)
-    refers_to = continuation or Continuation()
+    refers_to = reference or Reference()
     before: list[ChatDict] = []
     if refers_to.previous is not None:
         past = await store.responses(user_id).load(refers_to.previous)
@@ -100,16 +100,16 @@ async def open_conversation(
     request, history = await _load_history(chats, request)
     _refuse_unknown_calls(results, history)
     is_other_users_chat = named_chat_id is not None and request.chat_id is None
-    is_kept = refers_to.is_kept and not is_other_users_chat
-    if request.chat_id is None and (is_kept or request.functions):
+    is_stored = refers_to.is_stored and not is_other_users_chat
+    if request.chat_id is None and (is_stored or request.functions):
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
     instructions = sent[: refers_to.instruction_count]
     new_messages = _read_form_results(sent[refers_to.instruction_count :], f"{FORM_ID_PREFIX}{refers_to.previous}")
     # Clients of the OpenAI routes may not see calls.
-    by_text = continuation is not None
+    by_text = reference is not None
     with_calls = [*before, *await _add_stored_calls(chats, request, history, new_messages, by_text=by_text)]
     messages = [*instructions, *_complete_rounds(with_calls, history)]
-    response = NewResponse(refers_to.previous, new_messages) if is_kept else None
+    response = NewResponse(refers_to.previous, new_messages) if is_stored else None
     return Conversation(request, messages, history, results, response, can_ask)
 
 

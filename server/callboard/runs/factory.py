@@ -76,7 +76,7 @@ class RunSpec:
 
 
 OnEnd = Callable[[Run, str | None, RunMemory, RunObservers], None]
-"""Called when a run has ended or was handed over, with the id of its chat, its memory usage and its observers."""
+"""Called when a run has ended or was left, with the id of its chat, its memory usage and its observers."""
 
 
 class RunFactory:
@@ -173,13 +173,13 @@ class RunFactory:
         else:
             log.append(RunStart(run_id=run_id, agent=identity.agent_id))
         if record:
-            log.on_lost = run.abandon
+            log.on_lost = run.lose
             log.store_in(record, files)
         if conversation.history.is_missing or (is_stored(request) and stored is None):
             recorder.report_unremembered()
         run.start(
             spec.agent,
-            partial(self._make_context, spec, log, recorder, redaction, inputs, observers),
+            partial(self._begin_turn, spec, log, recorder, redaction, inputs, observers),
             redaction,
             lambda run: on_end(run, request.chat_id, memory, observers),
             self._settings.run_timeout_seconds,
@@ -190,7 +190,7 @@ class RunFactory:
             run.cancel()
         return run
 
-    async def _make_context(
+    async def _begin_turn(
         self,
         spec: RunSpec,
         log: EventLog,

@@ -122,7 +122,7 @@ class Inputs:
     @property
     def _shared(self) -> StoredRuns | None:
         """Where other servers find the questions and store answers; None if the run is not stored."""
-        return self._stored_runs if self._log.is_recorded else None
+        return self._stored_runs if self._log.is_stored else None
 
     async def _close(self, request_id: str) -> bool:
         """Close a question on all servers; return False if another server has accepted an answer already."""

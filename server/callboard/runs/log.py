@@ -47,8 +47,8 @@ class EventLog:
         """Called when the answer may not be remembered, before the last event."""
         self.on_lost: Callable[[], None] = lambda: None
         """Called when another server continues the run."""
-        self.is_abandoned = False
-        """True after `abandon`: another server continues the run."""
+        self.is_left = False
+        """True after `leave`: another server continues the run."""
         self.closed = False
         self._last: Done | Error | Parked | None = None
         """The event that no other may follow."""
@@ -66,7 +66,7 @@ class EventLog:
 
     def on_stored(self) -> None:
         """Drop the files from memory, because all events are stored; see `RecordListener`."""
-        if self.is_recorded:
+        if self.is_stored:
             self._files.drop_stored()
 
     def on_rows_dropped(self) -> None:
@@ -93,18 +93,18 @@ class EventLog:
         self.on_shown(seq)
 
     @property
-    def is_recorded(self) -> bool:
+    def is_stored(self) -> bool:
         """Whether listeners see an event only after its commit."""
         return self._record is not None and not self._record.is_unstored
 
     @property
-    def is_stored(self) -> bool:
+    def has_stored_all(self) -> bool:
         """Whether the database has all events so far."""
-        return self._record is not None and self.is_recorded and self._record.is_stored
+        return self._record is not None and self.is_stored and self._record.has_stored_all
 
     async def wait_until_stored(self) -> None:
-        """Wait until all events are stored, or nothing more of the run is stored, or it is abandoned."""
-        if self._record and not self.is_abandoned:
+        """Wait until all events are stored, or nothing more of the run is stored, or it is left."""
+        if self._record and not self.is_left:
             await self._record.wait_until_stored()
 
     @property
@@ -133,7 +133,7 @@ class EventLog:
             waiting = event.tool_call_ids if isinstance(event, Parked) else ()
             waits_for = [f"{APPROVAL_PREFIX}{call_id}" for call_id in waiting]
             self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, waits_for), changes)
-        if not self.is_recorded:
+        if not self.is_stored:
             self.on_shown(self.last_seq)
 
     def write(self, changes: Sequence[RowChange]) -> None:
@@ -152,28 +152,28 @@ class EventLog:
         self._frames.clear()
         self._count_bytes(-self._bytes)
 
-    async def hand_over(self) -> bool:
+    async def release(self) -> bool:
         """Let another server continue the run; return False if not all events are stored."""
-        return self._record is not None and self.is_recorded and await self._record.hand_over()
+        return self._record is not None and self.is_stored and await self._record.release()
 
     async def park(self, tool_call_ids: Sequence[str]) -> bool:
         """End the run until the approval of one of its calls is answered; return False if that is not stored."""
-        if not self.is_recorded:
+        if not self.is_stored:
             return False
         self._append(Parked(tool_call_ids=tuple(tool_call_ids)))
         await self.wait_until_stored()
-        return self.is_recorded
+        return self.is_stored
 
-    def abandon(self) -> None:
+    def leave(self) -> None:
         """Stop storing and showing events: another server continues the run, and listeners reconnect there."""
-        self.is_abandoned = True
+        self.is_left = True
         if self._record:
             self._record.stop()
         self.close()
 
     def check(self, after: int) -> None:
         """Raise `LogExpired` if the event after `after` was dropped and is not in the database."""
-        if self._has_dropped(after) and not self.is_recorded:
+        if self._has_dropped(after) and not self.is_stored:
             raise self._expired(after)
 
     async def tail(self, after: int = 0) -> AsyncIterator[bytes]:
@@ -183,7 +183,7 @@ class EventLog:
         """
         while True:
             while after >= self._shown_seq:
-                if self.is_abandoned or (self.closed and self._shown_seq == self.last_seq):
+                if self.is_left or (self.closed and self._shown_seq == self.last_seq):
                     return
                 await self._wait_for_change()
             if self._has_dropped(after):

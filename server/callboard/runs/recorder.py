@@ -148,7 +148,7 @@ class Recorder:
 
         Raises:
             AgentError: The agent yielded an object that is not an event.
-            RunLost: The run is paused, abandoned or finished, so the agent must not run more tools.
+            RunLost: The run is left or finished, so the agent must not run more tools.
         """
         async with self._recording:
             if self._is_closed:
@@ -198,8 +198,8 @@ class Recorder:
             ending=last.model_dump_json(),
         )
 
-    async def pause(self) -> None:
-        """Accept no more events, and send all delayed ones. Open calls stay open until `finish` or `abandon`."""
+    async def stop_accepting(self) -> None:
+        """Accept no more events, and send all delayed ones. Open calls stay open until `finish` or `leave`."""
         async with self._recording:
             self._is_closed = True
             for throttle in self._throttles.values():
@@ -207,7 +207,7 @@ class Recorder:
             self._throttles.clear()
             self._text.flush()
 
-    async def abandon(self) -> None:
+    async def leave(self) -> None:
         """Close the log without a terminal event: another server continues the run from the database."""
         async with self._recording:
             self._is_closed = True
@@ -421,7 +421,7 @@ class Recorder:
         Raises `RunLost`.
         """
         await self._log.wait_until_stored()
-        if self._log.is_abandoned:
+        if self._log.is_left:
             raise RunLost("another server has taken over this run")
 
     def _log_decision(self, call: OpenCall, decision: str, by: str | None, **values: str) -> None:

@@ -110,7 +110,7 @@ class Run:
         self._grace_timer: asyncio.TimerHandle | None = None
         # The event loop has only weak references to tasks:
         # https://docs.python.org/3/library/asyncio-task.html#asyncio.create_task
-        self._giving_up: asyncio.Task[None] | None = None
+        self._cancelling: asyncio.Task[None] | None = None
         self._agent_task: asyncio.Task[None] | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -152,7 +152,7 @@ class Run:
 
     async def is_listened_to(self) -> bool:
         """Return whether the run has a listener on any server; True if the database cannot be read."""
-        if self._listeners or self._stored_runs is None or not self.log.is_recorded:
+        if self._listeners or self._stored_runs is None or not self.log.is_stored:
             return self._listeners > 0
         try:
             return await self._stored_runs.is_listened_to(self.run_id)
@@ -175,10 +175,10 @@ class Run:
             self._is_leaving = True
             self._stop_agent()
 
-    def abandon(self) -> None:
+    def lose(self) -> None:
         """Stop the run without ending it: another server has taken it over. Listeners reconnect there."""
         # First the log: it may have a last event that is not stored and that no listener has seen.
-        self.log.abandon()
+        self.log.leave()
         self._stop_agent()
 
     def _stop_agent(self) -> None:
@@ -193,7 +193,7 @@ class Run:
         """
         # First, because the database may be slow.
         self.cancel()
-        if self._stored_runs and self.log.is_recorded and not self.ended:
+        if self._stored_runs and self.log.is_stored and not self.ended:
             try:
                 await self._stored_runs.cancel(self.run_id)
             except StorageError:
@@ -273,13 +273,13 @@ class Run:
 
     def _await_listeners(self) -> None:
         if not self.ended and self._needs_listeners:
-            self._grace_timer = asyncio.get_running_loop().call_later(self._grace_seconds, self._consider_giving_up)
+            self._grace_timer = asyncio.get_running_loop().call_later(self._grace_seconds, self._consider_cancelling)
 
-    def _consider_giving_up(self) -> None:
+    def _consider_cancelling(self) -> None:
         if not self.ended:
-            self._giving_up = asyncio.create_task(self._give_up(), name=f"give up {self.run_id}")
+            self._cancelling = asyncio.create_task(self._cancel_unheard(), name=f"cancel {self.run_id}")
 
-    async def _give_up(self) -> None:
+    async def _cancel_unheard(self) -> None:
         """Cancel the run, unless it has a listener on any server."""
         is_listened_to = await self.is_listened_to()
         if self._listeners:
@@ -337,8 +337,8 @@ class Run:
         try:
             await self._end(agent_task)
         except RunLost:
-            self.log.abandon()
-            await self._recorder.abandon()
+            self.log.leave()
+            await self._recorder.leave()
         except Exception as error:  # noqa: BLE001 - a run without an end would keep its slot and its listeners for ever
             _log.error("run_end_failed", run_id=self.run_id, agent=self.identity.agent_id, exc_info=error)
             self._recorder.end_abruptly(FAILED)
@@ -362,16 +362,16 @@ class Run:
 
     async def _end(self, agent_task: asyncio.Task[None]) -> None:
         """Send the end of the run, or hand the run over. Raises `RunLost` if another server has taken it over."""
-        if self.log.is_abandoned:
-            await self._recorder.abandon()
+        if self.log.is_left:
+            await self._recorder.leave()
             return
         has_finished = self._has_agent_finished(agent_task)
         waiting = [] if self._ending or self._recorder.terminal else self.inputs.list_waiting_calls()
         if (waiting and has_finished) or (self._is_leaving and not has_finished):
-            await self._recorder.pause()
-            if await (self.log.park(waiting) if has_finished else self.log.hand_over()):
-                self.log.abandon()
-                await self._recorder.abandon()
+            await self._recorder.stop_accepting()
+            if await (self.log.park(waiting) if has_finished else self.log.release()):
+                self.log.leave()
+                await self._recorder.leave()
                 return
             self._ending = NOT_PARKED if has_finished else INTERRUPTED
         ending = self._find_ending(agent_task)

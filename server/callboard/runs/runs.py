@@ -17,7 +17,7 @@ from callboard.calls.tool import ClientTool
 from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
 from callboard.observers import Observer, RunLeft, RunObservers
 from callboard.redaction import Redaction
-from callboard.runs.conversation import Continuation, open_conversation
+from callboard.runs.conversation import Reference, open_conversation
 from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored
 from callboard.runs.followed_run import FollowedRun
@@ -110,7 +110,7 @@ class Runs:
         ).held()
 
     def _stored_ids(self) -> frozenset[str]:
-        return frozenset(run.run_id for run in self._runs.values() if run.log.is_recorded and not run.ended)
+        return frozenset(run.run_id for run in self._runs.values() if run.log.is_stored and not run.ended)
 
     def _receive_signals(self, signals: Mapping[str, RunSignals]) -> None:
         for run_id, signal in signals.items():
@@ -124,7 +124,7 @@ class Runs:
         request: RunRequest,
         *,
         caller: str | None = None,
-        continuation: Continuation | None = None,
+        reference: Reference | None = None,
         on_start: Callable[[Run], None] = lambda _: None,
     ) -> Run | FollowedRun:
         """Start the run of `request`, or return the existing run with its id, on this or another server.
@@ -156,8 +156,8 @@ class Runs:
             unless_started.callback(self._slots.release, user)
             # After the wait for a slot, during which other runs may have used up the quota.
             await self._quota.check(user)
-            conversation = await open_conversation(self._store, request, run_id, continuation)
-            if continuation is not None:
+            conversation = await open_conversation(self._store, request, run_id, reference)
+            if reference is not None:
                 # A request without a chat id gets the chat of the response or the call that it continues.
                 identity = identify(conversation.request)
             # During the queries, the same request may have arrived again, or the shutdown may have begun.
@@ -166,7 +166,7 @@ class Runs:
             self._refuse_when_closing()
             is_alone = await self._stored_runs.is_alone()
             # Runs of the OpenAI routes end with their connection, so no other server continues them.
-            packed = await self._pack(request) if continuation is None and is_stored(request) else None
+            packed = await self._pack(request) if reference is None and is_stored(request) else None
             stored = await self._begin_in_store(run_id, conversation.request, packed)
             try:
                 if existing := self._find_here(run_id, identity):
@@ -180,7 +180,7 @@ class Runs:
                 if isinstance(stored, StoredRun):
                     # Otherwise the run would stay active, or another server would take it over, without a client.
                     with suppress(StorageError):
-                        await self._stored_runs.withdraw(run_id)
+                        await self._stored_runs.delete(run_id)
                 raise
             spec = RunSpec(
                 run_id,
@@ -233,7 +233,7 @@ class Runs:
         return await forget_user(self._store, self._stored_runs, user_id, caller)
 
     async def continue_run(self, stored: StoredRun) -> Error | None:
-        """Continue a run that was lost, handed over or begun again; return its last event if it can only be ended.
+        """Continue a run that was lost, released or begun again; return its last event if it can only be ended.
 
         Text after the last start or end of a call is taken back, see `reopen`. Raises `StorageError`, `RunLost` if
         another server has taken over the run, and `AgentError` if the user may no longer use the agent, or it is gone.
@@ -282,7 +282,7 @@ class Runs:
             signals = (await self._stored_runs.signals([stored.run_id])).get(stored.run_id, NO_SIGNALS)
             reopened = replace(reopened, left=replace(reopened.left, signals=signals))
             if self.is_closing:
-                await record.hand_over()
+                await record.release()
                 return None
             functions = tuple(map(ClientTool.of, request.functions))
             spec = RunSpec(
@@ -391,11 +391,11 @@ class Runs:
         late = (await asyncio.wait(ends, timeout=END_SECONDS))[1] if ends else ()
         for end in late:
             # Its last events could not be stored, so no listener has seen them; another server ends the run.
-            ends[end].abandon()
+            ends[end].lose()
         await asyncio.gather(*late)
         await asyncio.gather(*self._forgetting)
         with suppress(StorageError):
-            await self._stored_runs.withdraw_given_up()
+            await self._stored_runs.delete_unstored()
         await self._quota.close()
         await self._factory.formats.call_styles.descriptions.aclose()
         self._is_closed = True
@@ -424,7 +424,7 @@ class Runs:
         example with such results.
         """
         self._slots.release(run.identity.user_id or "")
-        if run.log.is_abandoned:
+        if run.log.is_left:
             # From now on, `find` returns the run of the other server.
             observers.tell(RunLeft())
             memory.close()
@@ -443,7 +443,7 @@ class Runs:
             case _:
                 pass
         asyncio.get_running_loop().call_later(self._settings.keep_run_seconds, self._forget, run.run_id)
-        if run.log.is_stored:
+        if run.log.has_stored_all:
             run.on_unread = partial(self._forget, run.run_id)
 
     def _forget(self, run_id: str) -> None:

@@ -12,6 +12,6 @@ Only the model is fake: the server listens on a port of this machine and stores 
 """
 
 from callboard.testing.fake_model import Call, FakeModel
-from callboard.testing.serving import Client, Run, RunCall, client
+from callboard.testing.serving import Client, EndedRun, RunCall, client
 
-__all__ = ["Call", "Client", "FakeModel", "Run", "RunCall", "client"]
+__all__ = ["Call", "Client", "EndedRun", "FakeModel", "RunCall", "client"]

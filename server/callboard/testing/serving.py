@@ -52,7 +52,7 @@ class RunCall:
 
 
 @dataclass(frozen=True)
-class Run:
+class EndedRun:
     """A run that has ended, with its events in order."""
 
     events: Sequence[Event]
@@ -124,7 +124,7 @@ class Client:
         approve: bool | Callable[[InputRequest], Any] = False,
         headers: Mapping[str, str] | None = None,
         **fields: Any,
-    ) -> Run:
+    ) -> EndedRun:
         """Start a run, and return it when it has ended.
 
         Args:
@@ -144,7 +144,7 @@ class Client:
             raise TypeError(f"a run has no field {min(unknown)!r}: it has {', '.join(RunRequest.model_fields)}")
         messages = [{"role": "user", "content": message}] if isinstance(message, str) else list(message)
         body = {"agent": agent or self._agent, "messages": messages, **fields}
-        run = Run(list(self._events(body, approve, headers or {})))
+        run = EndedRun(list(self._events(body, approve, headers or {})))
         self.check_models()
         return run
 

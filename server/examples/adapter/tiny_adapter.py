@@ -9,14 +9,14 @@ from tiny_framework import Message, TinyAgent, TinyHooks
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
-from callboard.frameworks import FrameworkAgent, Turn, model_error, tool_error
+from callboard.frameworks import AdapterTurn, FrameworkAgent, model_error, tool_error
 from callboard.models import with_valid_arguments
 
 
 class TurnHooks(TinyHooks):
     """Reports a run of the framework to the turn, and applies the turn's limits and approvals to its calls."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: AdapterTurn) -> None:
         self.turn = turn
 
     def on_text(self, text: str) -> None:
@@ -52,7 +52,7 @@ class TinyAdapter(FrameworkAgent[TinyAgent]):
     agent_classes = (TinyAgent,)
     agent_noun = "a TinyAgent"
 
-    async def run_turn(self, agent: TinyAgent, turn: Turn) -> None:
+    async def run_turn(self, agent: TinyAgent, turn: AdapterTurn) -> None:
         """Run one turn; the messages include the calls and results of earlier turns."""
         messages = with_valid_arguments(turn.context.messages)
         try:
@@ -60,7 +60,7 @@ class TinyAdapter(FrameworkAgent[TinyAgent]):
         except httpx.HTTPError as error:
             raise model_error(error, self.agent_id, always=True) or error from error
 
-    async def run_task(self, agent: TinyAgent, turn: Turn) -> None:
+    async def run_task(self, agent: TinyAgent, turn: AdapterTurn) -> None:
         """Run a background task, such as a chat's title, without tools."""
         await self.run_turn(replace(agent, tools={}, schemas=()), turn)
 

@@ -16,11 +16,11 @@ from callboard.frameworks.adapter import (
     to_agent_id,
 )
 from callboard.frameworks.agno.messages import add_history_to_team, to_messages
-from callboard.frameworks.agno.model import AgnoAgent, Hooks, current_hooks, hook_agents_in_tools, hook_models
+from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
 from callboard.frameworks.agno.openwebui_tools import add_openwebui_tools
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard.openwebui.requests import OpenWebUITools
 
 
@@ -82,7 +82,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         super().__init__(*declared)
         self._history = history
 
-    async def run_turn(self, agent: AgnoAgent, turn: Turn) -> None:
+    async def run_turn(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
         hooks = self._make_hooks(turn)
         translator = EventTranslator(hooks)
         # Typed as Any because agents and teams have the same methods but no common type.
@@ -108,14 +108,14 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
             await resolve_requirements(paused, hooks)
             run = player.acontinue_run(run_response=paused, **options)
 
-    async def run_task(self, agent: AgnoAgent, turn: Turn) -> None:
+    async def run_task(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
         translator = EventTranslator(self._make_hooks(turn))
         plain = Agent(model=hook_models(agent).model, telemetry=False)
         run = plain.arun(to_messages(turn.context.messages), stream=True, stream_events=True)
         await translator.follow(cast(AsyncGenerator[Item, None], run))
 
-    def _make_hooks(self, turn: Turn) -> Hooks:
-        hooks = Hooks(turn, self.agent_id)
+    def _make_hooks(self, turn: AdapterTurn) -> AgnoHooks:
+        hooks = AgnoHooks(turn, self.agent_id)
         # Set for this task only, which is this run.
         current_hooks.set(hooks)
         return hooks

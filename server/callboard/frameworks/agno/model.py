@@ -37,13 +37,13 @@ from callboard.calls.running_tool import contain, containing, current_tool
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard.models import ChatDict
 
 AgnoAgent = Agent | Team
 
 
-class Hooks:
+class AgnoHooks:
     """The state of one run, shared by its models.
 
     `arguments` holds each call's arguments as the model wrote them, by call id. `failure` is how the last request
@@ -51,7 +51,7 @@ class Hooks:
     back.
     """
 
-    def __init__(self, turn: Turn, agent_id: str) -> None:
+    def __init__(self, turn: AdapterTurn, agent_id: str) -> None:
         self.turn = turn
         self.agent_id = agent_id
         self.arguments: dict[str, str] = {}
@@ -63,7 +63,7 @@ class Hooks:
         """A failed answer was taken back. Agno may still have its text in the run's content."""
 
 
-current_hooks: ContextVar[Hooks | None] = ContextVar("callboard_agno_hooks", default=None)
+current_hooks: ContextVar[AgnoHooks | None] = ContextVar("callboard_agno_hooks", default=None)
 
 
 ModelRole = Literal["main", "member", "in a tool"]
@@ -321,7 +321,7 @@ def _hooked_request(model: _HookedModel, request: dict[str, Any]) -> Iterator[Ca
 
 
 async def _iterate(
-    hooks: Hooks, call_id: str, function: Function, items: AsyncIterator[object] | Iterator[object]
+    hooks: AgnoHooks, call_id: str, function: Function, items: AsyncIterator[object] | Iterator[object]
 ) -> AsyncIterator[object]:
     """Yield the items of a tool that is a generator, within the limits of its call."""
     turn = hooks.turn
@@ -386,7 +386,7 @@ def _make_silent_class(kind: type[CustomEvent]) -> type[CustomEvent]:
     return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__str__": lambda _: ""})
 
 
-def _reject(hooks: Hooks, call: ChatDict, reason: str, functions: dict[str, Function]) -> None:
+def _reject(hooks: AgnoHooks, call: ChatDict, reason: str, functions: dict[str, Function]) -> None:
     name = str(call["function"].get("name"))
     arguments = hooks.arguments[call["id"]]
     there_are = ", ".join(functions) or "none"

@@ -7,10 +7,10 @@ from agno.tools.function import Function
 
 from callboard.frameworks.agno.model import AgnoAgent
 from callboard.frameworks.openwebui_tools import run_openwebui_tool
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 
 
-def add_openwebui_tools(agent: AgnoAgent, turn: Turn) -> AgnoAgent:
+def add_openwebui_tools(agent: AgnoAgent, turn: AdapterTurn) -> AgnoAgent:
     """Return a copy of the agent that also has Open WebUI's tools of this run; the agent itself if there are none.
 
     An agent whose tools are made by a function keeps only those.

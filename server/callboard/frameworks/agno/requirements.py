@@ -10,10 +10,10 @@ from pydantic_core import to_json
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
-from callboard.frameworks.agno.model import Hooks
+from callboard.frameworks.agno.model import AgnoHooks
 from callboard.frameworks.agno.stream import Output
 from callboard.frameworks.questions import ask_user
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 
 FIELD_TYPES: Mapping[type, str] = {int: "integer", float: "number", bool: "boolean"}
 """The types of a form's fields. Values of other types are asked for as text."""
@@ -25,7 +25,7 @@ USER_ANSWER_TOOLS = frozenset({"get_user_input", "ask_user"})
 """Agno's own tools whose result is the user's answer."""
 
 
-async def resolve_requirements(paused: Output, hooks: Hooks) -> None:
+async def resolve_requirements(paused: Output, hooks: AgnoHooks) -> None:
     """Ask for everything that the run needs, all at once. A call that is refused or not answered is not run."""
     await asyncio.gather(
         *(
@@ -36,7 +36,7 @@ async def resolve_requirements(paused: Output, hooks: Hooks) -> None:
     )
 
 
-async def _resolve_one(requirement: RunRequirement, hooks: Hooks) -> None:
+async def _resolve_one(requirement: RunRequirement, hooks: AgnoHooks) -> None:
     tool = requirement.tool_execution
     assert tool is not None, "a requirement is a tool's"
     call_id = tool.tool_call_id or ""
@@ -56,7 +56,7 @@ async def _resolve_one(requirement: RunRequirement, hooks: Hooks) -> None:
             hooks.turn.calls.complete(call_id, ToolResult(to_json(answers, serialize_unknown=True).decode()))
 
 
-async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: Turn) -> dict[str, object]:
+async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: AdapterTurn) -> dict[str, object]:
     """Return the user's answers by question or argument, and store them in the requirement.
 
     Raises `ToolError` if the user does not answer, or if the call is marked to run outside of the agent.
@@ -81,7 +81,7 @@ async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: Turn
     return answers
 
 
-async def _ask_for_values(fields: Sequence[UserInputField], call_id: str, turn: Turn) -> dict[str, object]:
+async def _ask_for_values(fields: Sequence[UserInputField], call_id: str, turn: AdapterTurn) -> dict[str, object]:
     """Return the user's values of the arguments. Raises `ToolDenied` if the user declines."""
     properties = {
         field.name: {"type": FIELD_TYPES.get(field.field_type, "string"), "description": field.description or ""}
@@ -92,7 +92,7 @@ async def _ask_for_values(fields: Sequence[UserInputField], call_id: str, turn: 
     return answer
 
 
-async def _ask_for_choice(question: UserFeedbackQuestion, call_id: str, turn: Turn) -> list[str]:
+async def _ask_for_choice(question: UserFeedbackQuestion, call_id: str, turn: AdapterTurn) -> list[str]:
     """Return the labels that the user chose, or the user's own words. Raises `ToolDenied` if the user declines."""
     options = [(option.label, option.description or "") for option in question.options or ()]
     labels = [label for label, _ in options]

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import AgentError
 from callboard.frameworks.agno.messages import to_files
-from callboard.frameworks.agno.model import Hooks
+from callboard.frameworks.agno.model import AgnoHooks
 from callboard.frameworks.progress import to_status_report
 from callboard.frameworks.turn import to_source
 
@@ -34,7 +34,7 @@ DELEGATE_PREFIX = "delegate_task_to_member"
 class EventTranslator:
     """Translates one run, with the runs of a team's members and the continuations after a pause."""
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self, hooks: AgnoHooks) -> None:
         self._hooks = hooks
         self._turn = hooks.turn
         self._run_id: str | None = None

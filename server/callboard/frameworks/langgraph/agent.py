@@ -27,12 +27,12 @@ from callboard.frameworks.adapter import (
     to_agent_id,
 )
 from callboard.frameworks.langgraph.closures import find_model
-from callboard.frameworks.langgraph.hooks import Hooks, current_hooks
+from callboard.frameworks.langgraph.hooks import GraphHooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import answer_interrupts
 from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
 from callboard.frameworks.langgraph.tool_nodes import contain_tools, find_tool_nodes, hook_tool_nodes
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard.openwebui.requests import OpenWebUITools
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]
@@ -138,10 +138,10 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
         self._answers = frozenset(answers)
         self._context = context
 
-    async def run_turn(self, agent: Graph, turn: Turn) -> None:
+    async def run_turn(self, agent: Graph, turn: AdapterTurn) -> None:
         _check_graph(agent, self._history)
         context = await make_for_run(self._context, turn.context)
-        with Hooks(turn, self.agent_id, set(find_tool_nodes(agent))) as hooks:
+        with GraphHooks(turn, self.agent_id, set(find_tool_nodes(agent))) as hooks:
             # Set for this task only, which is this run.
             current_hooks.set(hooks)
             graph = self._prepare(agent, hooks)
@@ -162,22 +162,22 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
                     await _stream_answer(model, request, hooks, reasoning=True)
             translator.end()
 
-    async def run_task(self, agent: Graph, turn: Turn) -> None:
+    async def run_task(self, agent: Graph, turn: AdapterTurn) -> None:
         if (model := self._model or find_model(agent)) is None:
             raise AgentError(
                 f"The graph of '{self.agent_id}' has no model for background tasks: pass from_langgraph(…, model=…)."
             )
-        with Hooks(turn, self.agent_id, ()) as hooks:
+        with GraphHooks(turn, self.agent_id, ()) as hooks:
             await _stream_answer(model, to_messages(turn.context.messages), hooks, reasoning=False)
 
-    async def _input_messages(self, graph: Graph, turn: Turn) -> list[BaseMessage]:
+    async def _input_messages(self, graph: Graph, turn: AdapterTurn) -> list[BaseMessage]:
         messages = to_messages(turn.context.messages)
         if self._history == "callboard":
             return messages
         state = await graph.aget_state(graph.config or {})
         return [*results_for_open_calls(state.values.get("messages", ())), *messages[-1:]]
 
-    def _prepare(self, agent: Graph, hooks: Hooks) -> Graph:
+    def _prepare(self, agent: Graph, hooks: GraphHooks) -> Graph:
         """Return the graph with this run's hooks and thread, which is the chat's only with the history `own`.
 
         LangGraph's limit of steps is lifted if the graph has hooked tool nodes, to which the server's limits apply.
@@ -229,7 +229,7 @@ def is_agent_loop(graph: Graph) -> bool:
 
 
 async def _stream_answer(
-    model: LanguageModelLike, messages: list[BaseMessage], hooks: Hooks, *, reasoning: bool
+    model: LanguageModelLike, messages: list[BaseMessage], hooks: GraphHooks, *, reasoning: bool
 ) -> None:
     async for piece in model.astream(messages, RunnableConfig(callbacks=[hooks])):
         for words in to_pieces(piece):

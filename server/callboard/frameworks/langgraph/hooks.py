@@ -32,7 +32,7 @@ from callboard.frameworks.langgraph.messages import (
     to_files,
     unreadable_error,
 )
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard.observers import ObservedRequest
 
 Path = tuple[str, ...]
@@ -57,7 +57,7 @@ def path_of(namespace: Any) -> Path:
 
 
 @dataclass(slots=True)
-class Answer:
+class GraphAnswer:
     """An answer of a model to `messages`, while it streams.
 
     `has_hooked_node`: a hooked tool node runs its calls, and refuses calls that cannot be read. `is_in_tool`: the model
@@ -77,7 +77,7 @@ class Answer:
             self.request.receive()
 
 
-class Hooks(BaseCallbackHandler):
+class GraphHooks(BaseCallbackHandler):
     """The state of one run, updated by its models and tools. As a context manager it detects failures of models.
 
     `tool_nodes` are the paths of the hooked tool nodes, which start, end and refuse calls themselves. `calls`,
@@ -89,7 +89,7 @@ class Hooks(BaseCallbackHandler):
     raise_error = True
     run_inline = True
 
-    def __init__(self, turn: Turn, agent_id: str, tool_nodes: Collection[Path]) -> None:
+    def __init__(self, turn: AdapterTurn, agent_id: str, tool_nodes: Collection[Path]) -> None:
         self.turn = turn
         self.tool_nodes = tool_nodes
         self.hooked_graphs = {path[:-1] for path in tool_nodes}
@@ -105,7 +105,7 @@ class Hooks(BaseCallbackHandler):
         """The calls of agents inside tools. They are counted when the model writes them."""
         self._agent_id = agent_id
         self._loop = asyncio.get_running_loop()
-        self._answers: dict[UUID, Answer] = {}
+        self._answers: dict[UUID, GraphAnswer] = {}
         self._failures: list[BaseException] = []
         self._starts: dict[str, asyncio.Future[None]] = {}
         self._calls_without_node: set[str] = set()
@@ -185,7 +185,7 @@ class Hooks(BaseCallbackHandler):
         parameters = invocation_params or {}
         path = path_of(metadata.get("langgraph_checkpoint_ns", ""))
         is_in_tool = any(path[:length] in self.tool_nodes for length in range(1, len(path)))
-        answer = self._answers[run_id] = Answer(
+        answer = self._answers[run_id] = GraphAnswer(
             messages[0], has_hooked_node=path[:-1] in self.hooked_graphs, is_in_tool=is_in_tool
         )
         model = metadata.get("ls_model_name") or parameters.get("model") or ""
@@ -225,7 +225,7 @@ class Hooks(BaseCallbackHandler):
                 self._calls_without_node.add(call.id)
                 self._call_in_loop(self.refuse if read_arguments(call) is None else self._start_soon, call)
 
-    def _count_calls(self, answer: Answer) -> None:
+    def _count_calls(self, answer: GraphAnswer) -> None:
         """Count the calls of an agent inside a tool, and drop calls over the limit.
 
         The agent then ends without them.
@@ -243,11 +243,11 @@ class Hooks(BaseCallbackHandler):
         if (answer := self._answers.pop(run_id, None)) is not None:
             self._call_in_loop(self._end_request, answer, None, error)
 
-    def _begin_request(self, answer: Answer, model: str, tools: Sequence[Any]) -> None:
+    def _begin_request(self, answer: GraphAnswer, model: str, tools: Sequence[Any]) -> None:
         self.turn.note_tools(tools)
         answer.request = self.turn.observe_request(model, len(answer.messages), len(tools))
 
-    def _end_request(self, answer: Answer, message: object, error: BaseException | None = None) -> None:
+    def _end_request(self, answer: GraphAnswer, message: object, error: BaseException | None = None) -> None:
         """Count the request's tokens and report its end."""
         tokens = None
         reason = None
@@ -305,7 +305,7 @@ class Hooks(BaseCallbackHandler):
             if call.name:
                 self._call_in_loop(self.turn.show_arguments, call.id, call.name, piece["args"] or "")
 
-    def _add_to_call(self, answer: Answer, piece: ToolCallChunk) -> ToolCall:
+    def _add_to_call(self, answer: GraphAnswer, piece: ToolCallChunk) -> ToolCall:
         """Add the piece to its call, and return the call."""
         index = piece.get("index")
         name = piece["name"] or ""
@@ -324,4 +324,4 @@ class Hooks(BaseCallbackHandler):
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
-current_hooks: ContextVar[Hooks | None] = ContextVar("callboard_langgraph_hooks", default=None)
+current_hooks: ContextVar[GraphHooks | None] = ContextVar("callboard_langgraph_hooks", default=None)

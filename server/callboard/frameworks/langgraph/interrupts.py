@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from callboard.calls import ToolCall
 from callboard.calls.forms import read_form
 from callboard.errors import ToolDenied
-from callboard.frameworks.langgraph.hooks import Hooks
+from callboard.frameworks.langgraph.hooks import GraphHooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
 from callboard.frameworks.questions import ask_user
 
@@ -24,7 +24,7 @@ LITERAL_ANSWERS = {"yes": True, "true": True, "no": False, "false": False}
 """Answers that become booleans: graphs test them in a condition, where the text `no` would count as true."""
 
 
-async def answer_interrupts(interrupts: Sequence[Interrupt], hooks: Hooks) -> Command[Any] | None:
+async def answer_interrupts(interrupts: Sequence[Interrupt], hooks: GraphHooks) -> Command[Any] | None:
     """Ask all questions at once, and return the command that resumes the graph.
 
     Return None if a question that is not an approval is not answered: the run cannot continue.
@@ -39,7 +39,7 @@ async def answer_interrupts(interrupts: Sequence[Interrupt], hooks: Hooks) -> Co
 class _Questions:
     """The questions of one pause. The calls they are about are found by name and arguments."""
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self, hooks: GraphHooks) -> None:
         self._hooks = hooks
         self._turn = hooks.turn
         self._asked: set[str] = set()

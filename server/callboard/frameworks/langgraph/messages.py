@@ -197,7 +197,7 @@ def rewrite_calls(message: AIMessage, calls: Iterable[ToolCall], *, has_hooked_n
 
 
 def _write_as_text(message: AIMessage) -> None:
-    """Turn content of only text blocks into a string, because few graphs and endpoints expect the protocol's blocks."""
+    """Turn content of only text blocks into a string: few graphs and endpoints expect the protocol's blocks."""
     if isinstance(message.content, str):
         return
     blocks = [block if isinstance(block, dict) else {} for block in message.content]

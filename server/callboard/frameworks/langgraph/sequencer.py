@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage
 
 from callboard.frameworks.langgraph.hooks import Namespace
 from callboard.frameworks.langgraph.messages import MessagePiece, to_pieces
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class StreamedMessage:
 class MessageSequencer:
     """Orders the streamed messages of a run by their beginning."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: AdapterTurn) -> None:
         self._turn = turn
         self._messages: dict[str, StreamedMessage] = {}
         self._sent: list[tuple[StreamedMessage, MessagePiece]] = []

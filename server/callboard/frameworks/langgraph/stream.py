@@ -17,7 +17,7 @@ from langgraph.stream import CustomTransformer, UpdatesTransformer
 from langgraph.types import Interrupt
 from pydantic_core import to_json
 
-from callboard.frameworks.langgraph.hooks import Hooks, Namespace, Path, namespace_of, path_of
+from callboard.frameworks.langgraph.hooks import GraphHooks, Namespace, Path, namespace_of, path_of
 from callboard.frameworks.langgraph.messages import (
     MessagePiece,
     convert_untyped_messages,
@@ -70,7 +70,7 @@ async def stream_parts(graph: Graph, given: object, context: Any) -> AsyncGenera
 class EventTranslator:
     """Translates one run, from its graph's stream."""
 
-    def __init__(self, hooks: Hooks, answers: Collection[str]) -> None:
+    def __init__(self, hooks: GraphHooks, answers: Collection[str]) -> None:
         self._hooks = hooks
         self._turn = hooks.turn
         self._answers = answers

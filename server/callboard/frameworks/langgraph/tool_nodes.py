@@ -28,7 +28,7 @@ from callboard.calls import ToolCall
 from callboard.calls.running_tool import containing, current_tool
 from callboard.errors import InvalidArguments, ToolError, UnknownTool
 from callboard.frameworks.failures import tool_error
-from callboard.frameworks.langgraph.hooks import Hooks, Path, current_hooks
+from callboard.frameworks.langgraph.hooks import GraphHooks, Path, current_hooks
 from callboard.frameworks.langgraph.messages import messages_in, read_arguments, unreadable_error
 from callboard.frameworks.langgraph.stream import Graph
 from callboard.frameworks.progress import report_progress
@@ -146,7 +146,7 @@ def _contain_arun(arun_tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awa
     return arun
 
 
-async def _run_once(hooks: Hooks, node: ToolNode, call: LangChainCall, execute: Execute) -> Result:
+async def _run_once(hooks: GraphHooks, node: ToolNode, call: LangChainCall, execute: Execute) -> Result:
     """Run the call, or return its result if this visit of the node has run it before.
 
     After an interrupt LangGraph runs the whole node again, with the calls beside the one that interrupted.
@@ -160,7 +160,7 @@ async def _run_once(hooks: Hooks, node: ToolNode, call: LangChainCall, execute: 
     return await task
 
 
-async def _run(hooks: Hooks, node: ToolNode, call: LangChainCall, execute: Execute) -> Result:
+async def _run(hooks: GraphHooks, node: ToolNode, call: LangChainCall, execute: Execute) -> Result:
     """Run the call with `execute`, within the turn's limits."""
     call_id = call["id"] or ""
     name = call["name"]
@@ -176,7 +176,7 @@ async def _run(hooks: Hooks, node: ToolNode, call: LangChainCall, execute: Execu
         if call_id in hooks.interrupted:
             # The tool starts again to receive the answer it waited for. This is not a new call, so it is not counted
             # again.
-            outcome = await calls.resume(call_id, name, perform)
+            outcome = await calls.run_part(call_id, name, perform)
         else:
             outcome = await calls.run(ToolCall(call_id, name, call["args"]), perform, is_counted=is_in_tool)
     except ToolError as refused:
@@ -202,7 +202,7 @@ async def _run(hooks: Hooks, node: ToolNode, call: LangChainCall, execute: Execu
             return outcome
 
 
-def _end(hooks: Hooks, node: ToolNode, call: LangChainCall, result: Result) -> None:
+def _end(hooks: GraphHooks, node: ToolNode, call: LangChainCall, result: Result) -> None:
     """End the call with its own message among the messages of the result."""
     messages = [message for message in messages_in(result) if isinstance(message, ToolMessage)]
     own = [message for message in messages if message.tool_call_id == call["id"]]

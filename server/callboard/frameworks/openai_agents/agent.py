@@ -22,11 +22,11 @@ from callboard.frameworks.adapter import (
 )
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.hooked_agents import HookedAgents, check_supported, walk_agents
-from callboard.frameworks.openai_agents.hooks import Hooks
+from callboard.frameworks.openai_agents.hooks import AgentsHooks
 from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
+from callboard.frameworks.turn import AdapterTurn, AnswerGuard, CallLimitIgnored
 from callboard.openwebui.requests import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
@@ -102,7 +102,7 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
         finally:
             await self._servers.close()
 
-    async def run_turn(self, agent: OpenAIAgent, turn: Turn) -> None:
+    async def run_turn(self, agent: OpenAIAgent, turn: AdapterTurn) -> None:
         options = {
             "context": await make_for_run(self._context, turn.context),
             "session": await make_for_run(self._session, turn.context),
@@ -111,15 +111,15 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
         with AnswerGuard(turn):
             await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
 
-    async def run_task(self, agent: OpenAIAgent, turn: Turn) -> None:
+    async def run_task(self, agent: OpenAIAgent, turn: AdapterTurn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
         plain = Agent[Any](agent.name, model=agent.model, model_settings=settings)
         await self._run(plain, turn, *to_items(turn.context.messages))
 
     async def _run(
-        self, agent: OpenAIAgent, turn: Turn, items: list[TResponseInputItem], instructions: str, **options: Any
+        self, agent: OpenAIAgent, turn: AdapterTurn, items: list[TResponseInputItem], instructions: str, **options: Any
     ) -> None:
-        hooks = Hooks(turn, instructions)
+        hooks = AgentsHooks(turn, instructions)
         hooked_agents = HookedAgents(hooks, self._run_config, self._servers)
         options |= {"hooks": hooks, "run_config": hooked_agents.run_config}
         try:

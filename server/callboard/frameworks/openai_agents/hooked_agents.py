@@ -49,7 +49,7 @@ from agents.tool_context import ToolContext
 
 from callboard.errors import AgentError, InvalidArguments, ToolError, ToolTimeout
 from callboard.frameworks.failures import tool_error
-from callboard.frameworks.openai_agents.hooks import Hooks
+from callboard.frameworks.openai_agents.hooks import AgentsHooks
 from callboard.frameworks.openai_agents.hosted import hook_hosted_tool
 from callboard.frameworks.openai_agents.mcp import HookedServer, ServerConnections, recording_mcp_failures
 from callboard.frameworks.openai_agents.messages import to_tool_result
@@ -141,7 +141,7 @@ class HookedAgents:
     end the run.
     """
 
-    def __init__(self, hooks: Hooks, run_config: RunConfig, servers: ServerConnections) -> None:
+    def __init__(self, hooks: AgentsHooks, run_config: RunConfig, servers: ServerConnections) -> None:
         hooks.hook_inner_run = self._hook_inner_agent
         self._hooks = hooks
         self._servers = servers

@@ -33,7 +33,7 @@ from callboard.calls.call import RejectedCall
 from callboard.calls.running_tool import current_tool
 from callboard.errors import AgentError, ToolDenied, ToolError
 from callboard.frameworks.openai_agents.messages import read_output, to_tool_result
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 
 STOP_TIMEOUT_SECONDS = 1.0
 """The time that a cancelled tool may take to stop."""
@@ -42,7 +42,7 @@ HookInnerRun = Callable[[str, Agent[Any], RunConfig | None], tuple[Agent[Any], R
 """Returns the hooked agent, the configuration and the hooks for a run that the tool of a call (its id) starts."""
 
 
-class Hooks(RunHooks[Any]):
+class AgentsHooks(RunHooks[Any]):
     """The state of one run and the hooks that update it.
 
     Attributes:
@@ -57,12 +57,12 @@ class Hooks(RunHooks[Any]):
         has_calls: The last answer had calls.
         was_cut_off: The last answer was shown in part but did not end.
         agents: The hooked agents of the run.
-        hook_inner_run: Hooks a run that a call's tool starts.
+        hook_inner_run: AgentsHooks a run that a call's tool starts.
     """
 
     hook_inner_run: HookInnerRun
 
-    def __init__(self, turn: Turn, instructions: str) -> None:
+    def __init__(self, turn: AdapterTurn, instructions: str) -> None:
         self.turn = turn
         self.instructions = instructions
         self.outer_call_id: str | None = None
@@ -80,7 +80,7 @@ class Hooks(RunHooks[Any]):
         self._tools: set[asyncio.Task[Any]] = set()
         self._handoffs = 0
 
-    def for_inner_run(self, call_id: str) -> "Hooks":
+    def for_inner_run(self, call_id: str) -> "AgentsHooks":
         """Return hooks for a run inside a call's tool.
 
         They share the turn and its calls, but show none of the run's text.
@@ -117,7 +117,7 @@ class Hooks(RunHooks[Any]):
         try:
             with _hooking_inner_runs(self.hook_inner_run):
                 if call_id in self._started_tools:
-                    return await self.turn.calls.resume(call_id, call.name, perform)
+                    return await self.turn.calls.run_part(call_id, call.name, perform)
                 self._started_tools.add(call_id)
                 return await self.turn.calls.run(call, perform)
         finally:
@@ -212,7 +212,7 @@ class Hooks(RunHooks[Any]):
 
 
 _hook_of_tool: ContextVar[HookInnerRun | None] = ContextVar("callboard_openai_agents_hook", default=None)
-"""Hooks the runs that the tool of this context starts."""
+"""Hooks of the runs that the tool of this context starts."""
 
 
 @contextmanager

@@ -24,10 +24,10 @@ from openai.types.responses.response_output_item import ImageGenerationCall, Mcp
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolDenied, ToolError
-from callboard.frameworks.openai_agents.hooks import Hooks
+from callboard.frameworks.openai_agents.hooks import AgentsHooks
 
 
-def hook_hosted_tool(tool: Tool, hooks: Hooks) -> Tool | None:
+def hook_hosted_tool(tool: Tool, hooks: AgentsHooks) -> Tool | None:
     """Return the tool with its approval policy applied, or None if it requires approval and cannot be delayed."""
     if isinstance(tool, HostedMCPTool):
         return _hook_mcp_tool(tool, hooks)
@@ -37,7 +37,7 @@ def hook_hosted_tool(tool: Tool, hooks: Hooks) -> Tool | None:
     return None
 
 
-def _hook_mcp_tool(tool: HostedMCPTool, hooks: Hooks) -> HostedMCPTool:
+def _hook_mcp_tool(tool: HostedMCPTool, hooks: AgentsHooks) -> HostedMCPTool:
     author = tool.on_approval_request
     policy = tool.tool_config.get("require_approval", "always")
     label = tool.tool_config["server_label"]

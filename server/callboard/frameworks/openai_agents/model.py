@@ -41,7 +41,7 @@ from openai.types.responses import (
 import callboard_formats
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
-from callboard.frameworks.openai_agents.hooks import Hooks
+from callboard.frameworks.openai_agents.hooks import AgentsHooks
 from callboard.frameworks.openai_agents.hosted import read_hosted_call, read_hosted_result
 from callboard.frameworks.openai_agents.messages import count_messages
 from callboard.frameworks.turn import CallLimitIgnored, to_source
@@ -61,7 +61,7 @@ class HookedModel(Model):
     `may_answer`: the model may answer without calling a tool, even if its agent's settings require a call.
     """
 
-    def __init__(self, model: Model, hooks: Hooks, *, may_answer: bool) -> None:
+    def __init__(self, model: Model, hooks: AgentsHooks, *, may_answer: bool) -> None:
         self._model = model
         self._may_answer = may_answer
         self._hooks = hooks
@@ -91,7 +91,7 @@ class HookedModel(Model):
     ) -> AsyncGenerator[TResponseStreamEvent, None]:
         """Stream an answer, show it, and start its calls."""
         hooks = self._hooks
-        answer = _Answer(hooks, tools, handoffs)
+        answer = _StreamedAnswer(hooks, tools, handoffs)
         hooks.end_unreported_calls(input)
         if hooks.was_cut_off:
             # The SDK retries, so the partial answer is discarded.
@@ -143,13 +143,13 @@ class HookedModel(Model):
         await self._model.close()
 
 
-class _Answer:
+class _StreamedAnswer:
     """One answer while it streams. Its calls get the store's ids.
 
     `is_shown`: part of it was shown to the user. `is_whole`: its stream has ended normally.
     """
 
-    def __init__(self, hooks: Hooks, tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]) -> None:
+    def __init__(self, hooks: AgentsHooks, tools: Sequence[Tool], handoffs: Sequence[Handoff[Any, Any]]) -> None:
         self.is_shown = False
         self.is_whole = False
         self._hooks = hooks

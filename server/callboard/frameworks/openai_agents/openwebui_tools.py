@@ -8,11 +8,11 @@ from agents.tool_context import ToolContext
 
 from callboard.calls import Tool
 from callboard.frameworks.openwebui_tools import run_openwebui_tool
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 from callboard_formats.arguments import parse_arguments
 
 
-def make_openwebui_tool(turn: Turn, tool: Tool, served: Collection[str]) -> FunctionTool:
+def make_openwebui_tool(turn: AdapterTurn, tool: Tool, served: Collection[str]) -> FunctionTool:
     """Return a function tool that runs the tool in Open WebUI; it is not offered if its name is in `served` then."""
 
     async def invoke(_: ToolContext[Any], arguments: str) -> str:

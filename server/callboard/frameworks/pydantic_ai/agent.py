@@ -14,11 +14,11 @@ from callboard.agents.context import OnOwnerLoss
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, make_for_run, to_agent_id
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.pydantic_ai.hooks import ClientCapability, Hooks
+from callboard.frameworks.pydantic_ai.hooks import ClientCapability, PydanticAIHooks
 from callboard.frameworks.pydantic_ai.messages import to_conversation
 from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
-from callboard.frameworks.turn import AnswerGuard, CallLimitIgnored, Turn
+from callboard.frameworks.turn import AdapterTurn, AnswerGuard, CallLimitIgnored
 from callboard.openwebui.requests import OpenWebUITools
 
 PydanticAgent = AbstractAgent[Any, Any]
@@ -73,15 +73,15 @@ class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
         super().__init__(*declared)
         self._deps = deps
 
-    async def run_turn(self, agent: PydanticAgent, turn: Turn) -> None:
+    async def run_turn(self, agent: PydanticAgent, turn: AdapterTurn) -> None:
         with AnswerGuard(turn):
             await self._run(agent, turn, deps=await make_for_run(self._deps, turn.context))
 
-    async def run_task(self, agent: PydanticAgent, turn: Turn) -> None:
+    async def run_task(self, agent: PydanticAgent, turn: AdapterTurn) -> None:
         await self._run(Agent(agent.model), turn)
 
-    async def _run(self, agent: PydanticAgent, turn: Turn, **options: Any) -> None:
-        hooks = Hooks(turn)
+    async def _run(self, agent: PydanticAgent, turn: AdapterTurn, **options: Any) -> None:
+        hooks = PydanticAIHooks(turn)
         conversation = to_conversation(turn.context.messages)
         run = agent.run_stream_events(
             conversation.prompt,

@@ -44,19 +44,19 @@ from callboard.frameworks.failures import tool_error
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
 from callboard.frameworks.pydantic_ai.questions import ask_for_result
 from callboard.frameworks.pydantic_ai.toolset import RETRIES, UnlimitedRetriesToolset, make_openwebui_toolset
-from callboard.frameworks.turn import CallLimitIgnored, Turn
+from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored
 from callboard.observers import ObservedRequest
 
 Arguments = dict[str, Any]
 
-turn_of_tool: ContextVar[Turn | None] = ContextVar("callboard_pydantic_ai_turn_of_tool", default=None)
+turn_of_tool: ContextVar[AdapterTurn | None] = ContextVar("callboard_pydantic_ai_turn_of_tool", default=None)
 """The turn whose tool is running in this context."""
 
 
-class Hooks(AbstractCapability[Any]):
+class PydanticAIHooks(AbstractCapability[Any]):
     """Assigns ids to the calls of each answer, and starts, runs and ends them within the turn's limits."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: AdapterTurn) -> None:
         self.turn = turn
         self.output_tools: set[str] = set()
         self._offered: set[str] = set()
@@ -253,7 +253,7 @@ def _is_rejection(part: object, output_tools: set[str]) -> bool:
 class ModelRequests(AbstractCapability[Any]):
     """Reports the model requests of a run to observers, and counts their tokens."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: AdapterTurn) -> None:
         self.turn = turn
         self._request: ObservedRequest | None = None
 
@@ -310,7 +310,7 @@ class ModelRequests(AbstractCapability[Any]):
 class ClientCapability(ModelRequests):
     """Adds the client's system messages to the requests, and asks the user for the agent's deferred calls."""
 
-    def __init__(self, hooks: Hooks, instructions: str) -> None:
+    def __init__(self, hooks: PydanticAIHooks, instructions: str) -> None:
         super().__init__(hooks.turn)
         self._hooks = hooks
         self._instructions = instructions

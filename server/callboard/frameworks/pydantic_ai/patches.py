@@ -9,7 +9,7 @@ from pydantic_ai.tools import RunContext
 
 from callboard.calls.running_tool import current_tool
 from callboard.frameworks.progress import report_progress
-from callboard.frameworks.pydantic_ai.hooks import Hooks, ModelRequests, turn_of_tool
+from callboard.frameworks.pydantic_ai.hooks import ModelRequests, PydanticAIHooks, turn_of_tool
 
 
 @cache
@@ -25,7 +25,7 @@ def hook_agents_in_tools() -> None:
     @wraps(iterate)
     def iterate_hooked(agent: Any, *args: Any, **kwargs: Any) -> Any:
         if (turn := turn_of_tool.get()) is not None:
-            kwargs["capabilities"] = [Hooks(turn), ModelRequests(turn), *(kwargs.get("capabilities") or ())]
+            kwargs["capabilities"] = [PydanticAIHooks(turn), ModelRequests(turn), *(kwargs.get("capabilities") or ())]
         return iterate(agent, *args, **kwargs)
 
     @wraps(run_sync)

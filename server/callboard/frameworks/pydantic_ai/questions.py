@@ -9,10 +9,10 @@ from pydantic_ai.tools import ToolDefinition
 from callboard.calls.forms import read_form
 from callboard.errors import ToolError
 from callboard.frameworks.questions import ask_user
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 
 
-async def ask_for_result(call: ToolCallPart, tool: ToolDefinition | None, turn: Turn) -> Any:
+async def ask_for_result(call: ToolCallPart, tool: ToolDefinition | None, turn: AdapterTurn) -> Any:
     """Return the user's answer as the result of the call. The question is the call's arguments.
 
     The type that the tool returns is the form: the fields of an object, the choices of a `Literal`, otherwise a text.

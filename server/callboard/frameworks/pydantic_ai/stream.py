@@ -26,7 +26,7 @@ from pydantic_core import from_json, to_json, to_jsonable_python
 
 from callboard.calls import ToolCall
 from callboard.frameworks.progress import to_status_report
-from callboard.frameworks.pydantic_ai.hooks import Hooks
+from callboard.frameworks.pydantic_ai.hooks import PydanticAIHooks
 from callboard.frameworks.pydantic_ai.messages import to_file, to_tool_result
 from callboard.frameworks.turn import to_source
 from callboard_protocol import Source
@@ -35,7 +35,7 @@ from callboard_protocol import Source
 class EventTranslator:
     """Translates the events of one run."""
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self, hooks: PydanticAIHooks) -> None:
         self._hooks = hooks
         self._turn = hooks.turn
         self._calls: dict[int, tuple[str, str]] = {}

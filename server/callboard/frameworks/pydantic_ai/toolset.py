@@ -9,7 +9,7 @@ from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
 from callboard.frameworks.openwebui_tools import run_openwebui_tool
-from callboard.frameworks.turn import Turn
+from callboard.frameworks.turn import AdapterTurn
 
 RETRIES = 1_000_000
 """The number of failures that pydantic-ai allows a call: practically unlimited. The turn's own limits end the turn
@@ -45,7 +45,7 @@ class UnlimitedRetriesToolset(WrapperToolset[Any]):
         return await super().call_tool(name, tool_args, ctx, tool)
 
 
-def make_openwebui_toolset(turn: Turn) -> FunctionToolset[Any]:
+def make_openwebui_toolset(turn: AdapterTurn) -> FunctionToolset[Any]:
     """Return Open WebUI's tools of the run."""
     return FunctionToolset(
         [

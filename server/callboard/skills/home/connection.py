@@ -22,11 +22,11 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from callboard.errors import ToolError, ToolTimeout
 from callboard.skills.home.address import HomeAddress
 from callboard.skills.home.snapshot import (
-    Answer,
     AreaEntry,
     DeviceEntry,
     EntityEntry,
     FloorEntry,
+    HomeMessage,
     HomeSnapshot,
     State,
     build_snapshot,
@@ -170,8 +170,8 @@ async def _authenticate(connection: ClientConnection, token: str) -> None:
         raise ToolError(NOT_HOME_ASSISTANT)
 
 
-async def _receive(connection: ClientConnection) -> Answer:
-    return Answer.model_validate_json(await connection.recv())
+async def _receive(connection: ClientConnection) -> HomeMessage:
+    return HomeMessage.model_validate_json(await connection.recv())
 
 
 @contextmanager

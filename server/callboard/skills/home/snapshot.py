@@ -65,7 +65,7 @@ class EntityEntry(Wire):
     )
 
 
-class Answer(Wire):
+class HomeMessage(Wire):
     """A message on the WebSocket: part of the handshake, without an id, or the result of a command.
 
     `error_code` and `error_message` are the reason of a failure.

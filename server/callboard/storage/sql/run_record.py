@@ -24,7 +24,7 @@ from callboard.storage.values import StoredFrame, StoredRun
 PATIENCE_SECONDS = 20.0
 """The longest time that listeners wait for an event to be stored."""
 RETRY_SECONDS = 1.0
-HAND_OVER_SECONDS = 5.0
+RELEASE_SECONDS = 5.0
 """The longest time that a stopping server waits for a run's last events to be stored before it hands the run over."""
 
 _log = structlog.get_logger(__name__)
@@ -104,7 +104,7 @@ class RunRecord:
         return self._state is _State.UNSTORED
 
     @property
-    def is_stored(self) -> bool:
+    def has_stored_all(self) -> bool:
         """Whether all events so far are stored."""
         return self._state is _State.STORING and not (self._waiting or self._current)
 
@@ -124,7 +124,7 @@ class RunRecord:
 
     async def wait_until_stored(self) -> None:
         """Wait until everything added is stored, or until nothing more of the run is stored here."""
-        while self._state is _State.STORING and not self.is_stored:
+        while self._state is _State.STORING and not self.has_stored_all:
             if self._change is None:
                 self._change = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._change)
@@ -137,18 +137,18 @@ class RunRecord:
         if self._failure:
             raise self._failure
 
-    async def hand_over(self) -> bool:
+    async def release(self) -> bool:
         """Release the run so that any server can take it over; False if its events cannot be stored completely."""
         if self._storing:
-            await asyncio.wait({self._storing}, timeout=HAND_OVER_SECONDS)
-        if not self.is_stored:
+            await asyncio.wait({self._storing}, timeout=RELEASE_SECONDS)
+        if not self.has_stored_all:
             return False
         try:
-            await self._stored_runs.hand_over(self._run)
+            await self._stored_runs.release(self._run)
         except RunLost:
             pass  # Another server has taken over the run already.
         except StorageError as error:
-            _log.warning("run_not_handed_over", run_id=self._run.run_id, error=str(error))
+            _log.warning("run_not_released", run_id=self._run.run_id, error=str(error))
             return False
         return True
 
@@ -167,12 +167,12 @@ class RunRecord:
                 self._waiting = _Batch()
                 await self._store_batch(self._current)
                 self._current = None
-                if self._listener and self.is_stored:
+                if self._listener and self.has_stored_all:
                     self._listener.on_stored()
         except RunLost:
             self._lose()
         except StorageError as error:
-            await self._give_up(error)
+            await self._stop_storing(error)
         finally:
             self._storing = None
             self._notify()
@@ -229,12 +229,12 @@ class RunRecord:
         """Store the events of the run without rows from now on."""
         _log.error("turn_lost", run_id=self._run.run_id, exc_info=error)
         batch.changes.clear()
-        if self.writer.is_kept:
+        if self.writer.is_stored:
             self.writer.drop()
             if self._listener:
                 self._listener.on_rows_dropped()
 
-    async def _give_up(self, error: StorageError) -> None:
+    async def _stop_storing(self, error: StorageError) -> None:
         """Leave the run to the other servers, or let it go on without the database if there are none."""
         is_alone = await self._stored_runs.is_alone()
         _log.warning("run_not_stored", run_id=self._run.run_id, after=self._run.last_seq, exc_info=error)
@@ -244,7 +244,7 @@ class RunRecord:
         elif is_alone:
             self._state = _State.UNSTORED
             self._waiting = _Batch()
-            self._stored_runs.give_up(self._run)
+            self._stored_runs.note_unstored(self._run)
             self._listener.on_unstored()
         else:
             self._stored_runs.leave(self._run)

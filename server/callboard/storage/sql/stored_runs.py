@@ -99,7 +99,7 @@ class StoredRuns:
         # The epochs of the runs that this server runs or is about to run.
         self._own: dict[str, int] = {}
         # Runs that go on without the database: their rows may exist, and are deleted when the database works.
-        self._given_up: set[str] = set()
+        self._unstored: set[str] = set()
         self.sweep_seconds = database.sweep_seconds
         self.on_released: Callable[[], None] = lambda: None
         """Called when this server has released a run that any server may take over."""
@@ -150,12 +150,12 @@ class StoredRuns:
         is_new = run.run_id not in self._own
         # Before the write; otherwise `take_over` could see a row that this server owns and does not run.
         self._own.setdefault(run.run_id, run.epoch)
-        self._given_up.discard(run.run_id)
+        self._unstored.discard(run.run_id)
         try:
             found = await self._database.write(begin)
         except (StorageError, asyncio.CancelledError):
             if is_new:
-                self._given_up.add(run.run_id)
+                self._unstored.add(run.run_id)
             raise
         if found is not run and is_new:
             del self._own[run.run_id]
@@ -173,7 +173,7 @@ class StoredRuns:
         is_mine = row.owner == self._server_id and replace(found, is_cancelled=run.is_cancelled) == run
         return run if is_mine else found
 
-    async def withdraw(self, run_id: str) -> None:
+    async def delete(self, run_id: str) -> None:
         """Delete a run that was inserted, and has not begun or goes on without the database."""
         # Before the delete: the run may be begun again meanwhile.
         self._own.pop(run_id, None)
@@ -181,25 +181,25 @@ class StoredRuns:
         is_mine = runs.c.owner.in_([self._server_id, UNOWNED])
         await self._database.execute(delete(runs).where(runs.c.id == run_id, is_mine))
 
-    def give_up(self, run: StoredRun) -> None:
+    def note_unstored(self, run: StoredRun) -> None:
         """Note that a run goes on without the database: its row is deleted when the database works again.
 
         Otherwise a server would take the run over later, and repeat its calls.
         """
-        self._given_up.add(run.run_id)
+        self._unstored.add(run.run_id)
 
     def leave(self, run: StoredRun) -> None:
         """Note that this server no longer runs the run in this epoch: any server may take it over, also this one."""
         if self._own.get(run.run_id) == run.epoch:
             del self._own[run.run_id]
 
-    async def withdraw_given_up(self) -> None:
+    async def delete_unstored(self) -> None:
         """Delete the rows of the runs that go on, or have ended, without the database."""
-        for run_id in tuple(self._given_up):
+        for run_id in tuple(self._unstored):
             # The run may have been begun again meanwhile.
-            if run_id in self._given_up:
-                await self.withdraw(run_id)
-                self._given_up.discard(run_id)
+            if run_id in self._unstored:
+                await self.delete(run_id)
+                self._unstored.discard(run_id)
 
     async def load_request(self, run_id: str) -> bytes | None:
         """Return the request of an active run, None if it has none or has ended."""
@@ -391,7 +391,7 @@ class StoredRuns:
         Also takes over runs that this server owns and does not run: an earlier takeover was committed, but the
         connection was lost before the server learned of it.
         """
-        await self.withdraw_given_up()
+        await self.delete_unstored()
         active = await self._database.fetch(ACTIVE_RUNS)
         owners = {row.owner for row in active} - {self._server_id}
         dead = await self._database.find_dead_servers(owners) if owners else owners
@@ -414,7 +414,7 @@ class StoredRuns:
         self._own.update({run.run_id: run.epoch for run in taken_over})
         return taken_over
 
-    async def hand_over(self, run: StoredRun) -> None:
+    async def release(self, run: StoredRun) -> None:
         """Release a run for any server, without counting it as a loss; raises `RunLost`."""
         is_mine = and_(runs.c.id == run.run_id, runs.c.epoch == run.epoch, runs.c.owner == self._server_id)
         # A new epoch, so that later writes of this server are refused.

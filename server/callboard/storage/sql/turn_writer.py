@@ -35,12 +35,12 @@ _log = structlog.get_logger(__name__)
 class TurnWriter:
     """Writes one turn into the tables and remembers the ids of its rows.
 
-    If the chat is deleted, or belongs to another user, the writer stores nothing more and `is_kept` becomes False.
+    If the chat is deleted, or belongs to another user, the writer stores nothing more and `is_stored` becomes False.
     """
 
     def __init__(self, database: Database, rows: TurnRows) -> None:
         self.rows = rows
-        self.is_kept = True
+        self.is_stored = True
         self._database = database
         self._row_ids: dict[int, int] = {}
         self._chat_created_at: float | None = None
@@ -68,7 +68,7 @@ class TurnWriter:
 
         `may_be_written` means that an earlier attempt may have committed them: rows that exist are not added again.
         """
-        if not (self.is_kept and changes):
+        if not (self.is_stored and changes):
             return
         rows_there = self.reload_row_ids(connection) if may_be_written else 0
         # Changed rows need no check: they are deleted with their chat.
@@ -96,7 +96,7 @@ class TurnWriter:
 
     def drop(self) -> None:
         """Store nothing more of the turn."""
-        self.is_kept = False
+        self.is_stored = False
         _log.info("turn_not_kept", chat_id=self.rows.turn.chat_id, run_id=self.rows.turn.run_id)
 
     def reload_row_ids(self, connection: Connection) -> int:
