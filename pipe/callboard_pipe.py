@@ -2545,7 +2545,7 @@ def list_choices(choices: Iterable[str]) -> list[str]:
     return [*lines, BY_NUMBER] if lines else []
 
 
-# --- AnswerStream: one answer, from its first event to its last. -------------------------------------------------------------
+# --- AnswerStream: one answer, from its first event to its last. -----------------------------------------------------
 
 # The event loop keeps only weak references to tasks.
 background_tasks: set[asyncio.Task[None]] = set()

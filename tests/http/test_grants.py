@@ -11,8 +11,8 @@ from callboard.runs.grants import Grants
 from callboard_protocol import Event, InputRequest, ToolCallComplete, ToolCallError, ToolRequest, ToolStatus
 from tests.http.test_consent import Shop
 from tests.loop.conftest import wants
-from tests.parking import parked_run
 from tests.serving import Service, numbered, request, serving
+from tests.waiting import parked_run
 
 ADA = {"id": "ada"}
 

@@ -16,7 +16,7 @@ from callboard.storage.values import GivenAnswer
 from callboard_protocol import Done, ToolCallError, ToolStatus
 from tests.http.test_signed_users import SECRET, signed
 from tests.inspect.looking import PHONE, in_a_browser, look
-from tests.parking import ParkedRun, parked_run
+from tests.waiting import ParkedRun, parked_run
 
 
 @in_a_browser

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.parking import ParkedRun, parked_run
 from tests.pipe.loader import PIPE, load_function, provide_open_webui
 from tests.pipe.owui_blocks import streamed_content
 from tests.pipe.test_stream import a_pipe, answer
+from tests.waiting import ParkedRun, parked_run
 
 FILTER = load_function("callboard_filter.py")
 ANN = {"id": "ann", "name": "Ann"}
