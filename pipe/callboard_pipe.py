@@ -579,7 +579,7 @@ class Call(Piece):
         """Return the `<details>` block that Open WebUI draws as a tool call."""
         attributes = {"type": "tool_calls", "done": "false" if self.is_open else "true"}
         if self.state == "running":
-            # With done="false", Open WebUI shows "Executing" for this status, and "Preparing" for none.
+            # With done="false", Open WebUI shows "Executing" for this status, and "Preparing" without one.
             attributes["status"] = "completed"
         elif self.state == "failed":
             attributes["status"] = "failed"
