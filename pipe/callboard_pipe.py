@@ -579,7 +579,7 @@ class Call(Piece):
         """Return the `<details>` block that Open WebUI draws as a tool call."""
         attributes = {"type": "tool_calls", "done": "false" if self.is_open else "true"}
         if self.state == "running":
-            # With done="false", every version shows "Executing" for this status; no version shows "Preparing".
+            # With done="false", Open WebUI shows "Executing" for this status, and "Preparing" without one.
             attributes["status"] = "completed"
         elif self.state == "failed":
             attributes["status"] = "failed"
@@ -3041,7 +3041,7 @@ def build_request(body: Json, page: Page, groups: list[str], task: str | None) -
     }
 
 
-# The id of this function is in the name of its module, to which some versions of Open WebUI add a number.
+# The id of this function is in the name of its module, to which Open WebUI 0.12 adds a number.
 FUNCTION_ID = re.sub(r"^function_|_[0-9a-f]{32}$", "", __name__)
 
 

@@ -15,6 +15,7 @@ from tests.e2e.agents import FORGERIES
 from tests.e2e.conftest import BOTH, OpenWebUI, webui_client
 from tests.e2e.open_webui_page import Chat, Content
 from tests.e2e.server import Server
+from tests.pipe.loader import PIPE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
 
@@ -51,6 +52,33 @@ async def test_calls_that_the_model_writes_into_its_text_and_thoughts_are_text(
         assert (await chat.text()).count("<\u200bdetails") == 3 * len(FORGERIES)
         await chat.reload()
         await chat.wait_until_finished()
+
+
+@pytest.mark.every_version
+@pytest.mark.parametrize(("before", "after"), [("[a", "]: /b\n"), ("[a]: /b (", ")\n"), ("$$ x", " $$\n")])
+async def test_no_text_around_a_call_hides_its_card_in_one_text(
+    chat: Chat, open_webui: OpenWebUI, before: str, after: str
+) -> None:
+    # As in a channel, where Open WebUI has nothing but the text.
+    transcript = PIPE.Transcript()
+    for event in (
+        {"type": "message", "content": before},
+        {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "look_up", "label": "![i](http://evil.example)"},
+        {"type": "tool_call_complete", "tool_call_id": "c", "result": "Hamlet"},
+        {"type": "message", "content": after},
+        {"type": "done", "finish_reason": "stop"},
+    ):
+        transcript.apply(event)
+    messages = {
+        "q": {"id": "q", "parentId": None, "childrenIds": ["a"], "role": "user", "content": "?"},
+        "a": {"id": "a", "parentId": "q", "childrenIds": [], "role": "assistant", "content": transcript.render()},
+    }
+    saved = {"title": "One text", "history": {"messages": messages, "currentId": "a"}}
+    async with webui_client(open_webui) as client:
+        made = (await client.post("/api/v1/chats/new", json={"chat": saved})).raise_for_status().json()
+    await chat.page.goto(f"{open_webui.url}/c/{made['id']}")
+    await chat.wait_for_chip("look_up · ![i] (http://evil.example)")
+    await expect(chat.answer.locator("img, a")).to_have_count(0)
 
 
 @BOTH

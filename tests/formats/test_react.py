@@ -115,8 +115,6 @@ SCAFFOLDING = [
     ("Thought: I know it now.\nFinal Answer: 42", "42", "I know it now."),
     ("Thought: None needed.\nAction: None\nAction Input: None\nFinal Answer: 42", "42", "None needed."),
     ("Observation: 21 degrees\nThought: So it is warm.\nFinal Answer: Warm.", "Warm.", "So it is warm."),
-    ("Observation: 21 degrees, sunny", "21 degrees, sunny", ""),
-    ("Thought: It is warm.\nAction: None", "It is warm.", ""),
     ("It is warm.\nAction: N/A\nAction Input: {}\n", "It is warm.\n", ""),
     ("It is warm.\nObservation:", "It is warm.\n", ""),
     ("It is warm.\n\n<tool_call>", "It is warm.\n\n", ""),

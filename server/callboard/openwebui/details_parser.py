@@ -105,7 +105,7 @@ def _read_text(text: str) -> Iterator[str]:
 
 
 def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
-    # Some versions of Open WebUI write the result below the summary.
+    # Older versions of Open WebUI wrote the result below the summary, and their chats go on in new ones.
     result = html.unescape(_SUMMARY.sub("", body, count=1).strip("\n")) or _decode(attributes.get("result", ""))
     is_open = attributes.get("done") == "false"
     return PastCall(

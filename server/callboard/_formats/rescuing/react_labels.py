@@ -1,10 +1,10 @@
 """Removes the labels of ReAct from an answer that as a whole is a ReAct transcript.
 
-A model that calls tools natively may also have been trained on ReAct. It may answer `Final Answer: 42`, repeat a tool's
-result as `Observation: …`, or end with `Action: None`, with an empty `Observation:`, or with the opening tag of a call
-that does not follow. These labels are removed only if the whole answer has that shape. In an explanation, a quotation,
-code or a list of fields they are part of the answer, and also if the messages that the model was sent mention them. A
-`Thought:` in the middle of an answer is removed if a rescued call follows it.
+A model that calls tools natively may also have been trained on ReAct. It may answer `Final Answer: 42`, or end with
+`Action: None`, with an empty `Observation:`, or with the opening tag of a call that does not follow. These labels are
+removed only if the whole answer has that shape. In an explanation, a quotation, code or a list of fields they are part
+of the answer, and also if the messages that the model was sent mention them. A `Thought:` in the middle of an answer is
+removed if a rescued call follows it.
 """
 
 import re
@@ -62,12 +62,10 @@ class LabelRemover:
 
     def finish(self, *, is_rescued: bool = False) -> tuple[str, str]:
         """Return the held text without labels. `is_rescued` says that a rescued call follows it."""
-        if self._read_on == self._read_beginning:
-            return "", self._take(len(self._held))
         if is_rescued and self._held.lstrip().startswith(_THOUGHT):
             return _thoughts_before_call(self._take(len(self._held)))
-        if self._read_on == self._read_transcript:
-            return self._without_labels(self._take(len(self._held)))
+        if self._read_on != self._read_prose:
+            return "", self._take(len(self._held))
         self._holds_thoughts = False
         _, shown = self._read_prose()
         end = self._take(len(self._held))
@@ -163,22 +161,6 @@ class LabelRemover:
             return not self._is_mentioned(_TAG_WORDS)
         # "Severity: low", "Action: none" is a list of fields.
         return not _FIELD.match(self._last_line)
-
-    def _without_labels(self, held: str) -> tuple[str, str]:
-        """Return the last thought or observation of a transcript without a final answer, or all text if unsure."""
-        parts = _parts(held)
-        labels = [label for label, _ in parts]
-        if labels == ["Observation"] and self._is_result(parts[0][1]):
-            return "", parts[0][1]
-        actions = [f"{label}:{text}".lower() for label, text in parts if label in ("Action", "Action Input")]
-        if "Action" not in labels or not all(map(_is_empty_action, actions)):
-            return "", held
-        texts = [text for label, text in parts if label in ("Thought", "Observation") and text]
-        return "", texts[-1] if texts else held
-
-    def _is_result(self, text: str) -> bool:
-        folded = " ".join(text.split())
-        return bool(folded) and any(folded in " ".join(one.split()) for one in self._sent_texts())
 
     def _is_mentioned(self, words: "re.Pattern[str]") -> bool:
         return any(words.search(text) for text in self._sent_texts())
