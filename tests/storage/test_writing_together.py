@@ -1,7 +1,9 @@
 """Writes that wait together share a transaction, but neither failures nor waits for locks."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, delete, insert, select, text
@@ -82,6 +84,40 @@ async def test_close_waits_for_writes_in_progress(database_url: str) -> None:
     again = await Store.open(database_url)
     assert await kept(again.database) == ["last"]
     await again.close()
+
+
+@pytest.mark.parametrize("name", ["sqlite:///{}", "sqlite://"])
+async def test_a_cancelled_caller_leaves_the_connections_of_sqlite_usable(database: Path, name: str) -> None:
+    loop, threads = asyncio.get_running_loop(), set(threading.enumerate())
+    store = await Store.open(name.format(database))
+
+    def slowly(chat_id: str, begun: asyncio.Event, goes_on: threading.Event) -> Work[object]:
+        def run(connection: Connection) -> None:
+            adding(chat_id)(connection)
+            loop.call_soon_threadsafe(begun.set)
+            goes_on.wait()
+            if chat_id == "failed":
+                raise UnknownChat(chat_id)
+
+        return run
+
+    for call, chat_id in [
+        (store.database.read, "only read"),
+        (store.database.write, "failed"),
+        (store.database.write, "committed"),
+    ]:
+        begun, goes_on = asyncio.Event(), threading.Event()
+        calling = asyncio.create_task(call(slowly(chat_id, begun, goes_on)))
+        await begun.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        goes_on.set()
+    await store.database.write(adding("next"))
+    assert await kept(store.database) == ["committed", "next"]
+    await store.close()
+    for thread in set(threading.enumerate()) - threads:
+        await asyncio.to_thread(thread.join)
 
 
 @only_postgresql

@@ -3,7 +3,6 @@
 import asyncio
 import resource
 import signal
-import sqlite3
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -11,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
 HOLD_LOCK = """
@@ -59,11 +58,12 @@ def no_room_on_the_disk() -> Iterator[None]:
 
 
 # Never removed: a thread may be calling the listeners.
-@event.listens_for(Engine, "checkout")
-def _limit(connection: Any, _record: object, _proxy: object) -> None:
+@event.listens_for(Engine, "begin")
+def _limit(connection: Connection) -> None:
     """Take the room of a connection, or give it back, also if it was in use when the trouble ended."""
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute(f"PRAGMA max_page_count = {1 if _is_disk_full.is_set() else 1073741823}")
+    if connection.dialect.name == "sqlite":
+        pages = 1 if _is_disk_full.is_set() else 1073741823
+        connection.connection.cursor().execute(f"PRAGMA max_page_count = {pages}")
 
 
 @contextmanager

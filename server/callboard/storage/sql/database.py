@@ -10,10 +10,9 @@ databases, except the clock `now` in `tables.py`.
 """
 
 import asyncio
-import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext, suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -22,11 +21,9 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import structlog
 from sqlalchemy import (
-    URL,
     Column,
     ColumnElement,
     Connection,
-    Engine,
     Executable,
     Row,
     Select,
@@ -36,13 +33,12 @@ from sqlalchemy import (
     Text,
     bindparam,
     delete,
-    event,
     insert,
     select,
     tuple_,
 )
-from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from callboard.errors import StorageError
 from callboard.storage.bus import Bus
@@ -96,13 +92,17 @@ class Transaction(Generic[T]):
     """True after `begin` has returned in the last attempt."""
 
     def run(self, connection: Connection) -> T:
-        """Run the work, commit if it writes, and return its result."""
-        if self.begin is None:
-            return self.work(connection)
-        self.begin(connection)
-        self.has_begun = True
-        result = self.work(connection)
-        connection.commit()
+        """Run the work, commit if it writes, and return its result; roll back what was not committed."""
+        self.has_begun = False
+        try:
+            if self.begin:
+                self.begin(connection)
+                self.has_begun = True
+            result = self.work(connection)
+            if self.begin:
+                connection.commit()
+        finally:
+            connection.rollback()
         return result
 
 
@@ -128,13 +128,11 @@ class Database(ABC):
     file: Path | None = None
     """The path of the database file; None for a database server and for a database in memory."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, engine: AsyncEngine) -> None:
         self.on_access: Callable[[StoreAccess], None] = lambda _: None
         """Called after every read and write."""
-        self.where = url.render_as_string(hide_password=True)
-        engine = self._create_engine(url)
-        event.listen(engine, "connect", self._set_up)
-        event.listen(engine, "handle_error", _disconnect_after_timeout)
+        self._engine = engine
+        self.where = engine.url.render_as_string(hide_password=True)
         words = bindparam("text", type_=Text)
         self._add_words = {
             index: insert(index).values(rowid=bindparam("row"), words=self._as_indexed(index, words))
@@ -152,22 +150,6 @@ class Database(ABC):
         self._writer: asyncio.Task[None] | None = None
         self._single_writes: set[asyncio.Task[bool]] = set()
 
-    @abstractmethod
-    def _create_engine(self, url: URL) -> Engine:
-        """Create the engine without connecting, and return it, or the synchronous engine inside an asynchronous one."""
-
-    @abstractmethod
-    async def _run(self, work: Work[T]) -> T:
-        """Run `work` on a connection of its own and return its result; roll back everything that it did not commit."""
-
-    @abstractmethod
-    async def _dispose(self) -> None:
-        """Close every connection."""
-
-    @abstractmethod
-    def _set_up(self, connection: Any, record: object) -> None:
-        """Prepare a new connection of the driver."""
-
     def make_bus(self) -> Bus:
         """Return a bus between the servers of this database."""
         return Bus()
@@ -178,12 +160,11 @@ class Database(ABC):
         Raises `StorageError` if the database cannot be reached, or was made by a newer version.
         """
         self._reset()
-        async with AsyncExitStack() as unless_started:
+        async with alembic_lock(), AsyncExitStack() as unless_started:
             unless_started.push_async_callback(self.close)
             self._prepare_file()
-            async with alembic_lock():
-                migration = Transaction(migrate, self._begin_migration)
-                await self._transact(migration, PATIENCE_SECONDS, self._run_migration)
+            migration = Transaction(migrate, self._begin_migration)
+            await self._transact(migration, PATIENCE_SECONDS, self._migration_engine())
             unless_started.pop_all()
         self._is_starting = False
 
@@ -198,6 +179,10 @@ class Database(ABC):
         with suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._dispose()
+
+    async def _dispose(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()
 
     async def missing_migrations(self) -> int:
         """Return the number of migrations that the database lacks.
@@ -393,7 +378,7 @@ class Database(ABC):
         self,
         transaction: Transaction[T],
         patience_seconds: float | None = None,
-        run: Callable[[Work[T]], Awaitable[T]] | None = None,
+        engine: AsyncEngine | None = None,
     ) -> T:
         """Run a transaction on a connection and return its result. Failures of the database become `StorageError`.
 
@@ -407,11 +392,11 @@ class Database(ABC):
         is_writing = transaction.begin is not None
         try:
             async with self._write_lock(deadline) if is_writing else nullcontext():
-                result = await self._attempt(transaction, deadline, run or self._run)
+                result = await self._attempt(transaction, deadline, engine or self._engine)
         except UnknownVersion as error:
             why = "it was made by another version of Callboard"
             raise self._make_failure(why, error, "install that version") from error
-        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        except (SQLAlchemyError, OSError) as error:
             is_patient = patience_seconds >= PATIENCE_SECONDS
             if is_database_failure(error) and (is_patient if is_temporary(error) else is_writing):
                 self._is_in_trouble = True
@@ -421,13 +406,12 @@ class Database(ABC):
             self._written_at = time.monotonic()
         return result
 
-    async def _attempt(self, transaction: Transaction[T], deadline: float, run: Callable[[Work[T]], Awaitable[T]]) -> T:
+    async def _attempt(self, transaction: Transaction[T], deadline: float, engine: AsyncEngine) -> T:
         """Run a transaction, again after failures as `_transact` says. Raises the database's own errors."""
         has_reconnected = False
         while True:
-            transaction.has_begun = False
             try:
-                return await run(transaction.run)
+                return await self._run(transaction, engine)
             except (SQLAlchemyError, OSError) as error:
                 if not has_reconnected and is_connection_lost(error):
                     has_reconnected = True
@@ -435,6 +419,11 @@ class Database(ABC):
                 if transaction.has_begun or not is_temporary(error) or time.monotonic() >= deadline:
                     raise
             await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _run(self, transaction: Transaction[T], engine: AsyncEngine) -> T:
+        """Run a transaction on a connection of an engine and return its result."""
+        async with engine.connect() as connection:
+            return await connection.run_sync(transaction.run)
 
     @abstractmethod
     def hold_lease(self, server_id: str, lease_seconds: float) -> AbstractAsyncContextManager[None]:
@@ -460,9 +449,9 @@ class Database(ABC):
         """Begin the transaction of a migration, which waits for the migrations of other servers."""
         self._begin_write(connection)
 
-    async def _run_migration(self, work: Work[T]) -> T:
-        """Run a migration, which may take longer than other statements."""
-        return await self._run(work)
+    def _migration_engine(self) -> AsyncEngine:
+        """Return an engine whose statements may take as long as a migration does."""
+        return self._engine
 
     @contextmanager
     def _measuring(self, operation: Literal["read", "write"]) -> Iterator[None]:
@@ -489,9 +478,3 @@ class Database(ABC):
             )
         _log.error("database_failed", database=self.where, reason=why, error=str(error or ""))
         return StorageError(f"the server's database cannot be used just now: {why}. The server's log says more.")
-
-
-def _disconnect_after_timeout(context: ExceptionContext) -> None:
-    """Discard a connection whose server did not answer in time, because a rollback would wait for the server again."""
-    if isinstance(context.original_exception, TimeoutError):
-        context.is_disconnect = True

@@ -6,15 +6,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, TableClause, cast, collate, func, select
+from sqlalchemy import URL, ColumnElement, Connection, Subquery, TableClause, cast, collate, event, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import REGCONFIG
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool, Pool
 
 from callboard.errors import StorageError
 from callboard.storage.sql import database
-from callboard.storage.sql.database import Database, T, Work
+from callboard.storage.sql.database import Database
 from callboard.storage.sql.postgresql_bus import PostgresqlBus
 from callboard.storage.sql.postgresql_lease import PostgresqlLease
 from callboard.storage.sql.tables import MEMORY_WORDS, now, servers
@@ -38,6 +39,12 @@ class PostgresqlDatabase(Database):
     sweep_seconds = 1.0
     insert = staticmethod(postgresql.insert)
     _lease: PostgresqlLease | None = None
+
+    def __init__(self, url: URL) -> None:
+        engine = _create_engine(url, database.STATEMENT_SECONDS)
+        event.listen(engine.sync_engine, "connect", _limit_waits)
+        event.listen(engine.sync_engine, "handle_error", _disconnect_after_timeout)
+        super().__init__(engine)
 
     def back_up(self, copy: Path) -> None:
         """Raise `StorageError` with the command of PostgreSQL that makes a copy."""
@@ -103,28 +110,8 @@ class PostgresqlDatabase(Database):
         alive = select(servers.c.id).where(servers.c.id.in_(server_ids), servers.c.lease_until > now())
         return set(server_ids) - {row.id for row in await self.fetch(alive)}
 
-    def _create_engine(self, url: URL) -> Engine:
-        self._engine = _create_engine(url, database.STATEMENT_SECONDS)
-        return self._engine.sync_engine
-
-    async def _run(self, work: Work[T]) -> T:
-        async with self._engine.connect() as connection:
-            return await connection.run_sync(work)
-
-    async def _run_migration(self, work: Work[T]) -> T:
-        engine = _create_engine(self._engine.url, MIGRATION_SECONDS, NullPool)
-        async with engine.connect() as connection:
-            return await connection.run_sync(work)
-
-    async def _dispose(self) -> None:
-        await self._engine.dispose()
-
-    def _set_up(self, connection: Any, _record: object) -> None:
-        cursor = connection.cursor()
-        cursor.execute(f"SET lock_timeout = '{database.PATIENCE_SECONDS}s'")
-        # So that the server also ends statements whose client has given up.
-        cursor.execute(f"SET statement_timeout = '{database.STATEMENT_SECONDS}s'")
-        cursor.close()
+    def _migration_engine(self) -> AsyncEngine:
+        return _create_engine(self._engine.url, MIGRATION_SECONDS, NullPool)
 
     def _begin_write(self, connection: Connection, writes: int = 1) -> None:
         # A write that waits for a lock must not delay the others: after this timeout each runs in its own transaction.
@@ -144,3 +131,17 @@ def _create_engine(url: URL, statement_seconds: float, pool: type[Pool] | None =
     arguments = {"timeout": database.CONNECT_SECONDS, "command_timeout": statement_seconds}
     # `hide_parameters` keeps users' texts out of error messages and so out of the log.
     return create_async_engine(url, connect_args=arguments, hide_parameters=True, poolclass=pool)
+
+
+def _limit_waits(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"SET lock_timeout = '{database.PATIENCE_SECONDS}s'")
+    # So that the server also ends statements whose client has given up.
+    cursor.execute(f"SET statement_timeout = '{database.STATEMENT_SECONDS}s'")
+    cursor.close()
+
+
+def _disconnect_after_timeout(context: ExceptionContext) -> None:
+    """Discard a connection whose server did not answer in time, because a rollback would wait for the server again."""
+    if isinstance(context.original_exception, TimeoutError):
+        context.is_disconnect = True

@@ -4,24 +4,26 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import threading
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import aiosqlite
 import structlog
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Subquery, TableClause, create_engine, select
+from sqlalchemy import URL, ColumnElement, Connection, Subquery, TableClause, select
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.pool import QueuePool, StaticPool
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from callboard._private_files import create_private_file, make_private, make_private_folder
 from callboard.errors import StorageError
 from callboard.storage.sql import database, sqlite_backup
-from callboard.storage.sql.database import Database, T, Transaction, Work
+from callboard.storage.sql.database import Database, T, Transaction
 from callboard.storage.sql.server_file import ServerFile, are_servers_running, is_gone
 from callboard.storage.sql.tables import MEMORY_WORDS, MESSAGE_WORDS
 from callboard.storage.words import Term, to_fts5
@@ -33,13 +35,36 @@ MAX_CHECKED_BYTES = 512 * 1024 * 1024
 """The largest file that `check_integrity` reads."""
 MERGED_PAGES = 200
 """The pages of an index that one transaction merges; small, because other writes wait for it."""
-THREADS = 15
-"""The most connections at a time; each uses a thread."""
+SET_UP = """
+PRAGMA journal_mode=WAL;
+-- In WAL mode NORMAL survives a crash of the process; FULL would sync the disk at every commit.
+PRAGMA synchronous=NORMAL;
+PRAGMA foreign_keys=ON;
+-- Overwrite deleted content; otherwise it stays in the file until its pages are reused.
+PRAGMA secure_delete=ON;
+"""
+CONNECTIONS = 15
+"""The most connections at a time; each has a thread."""
 
 _log = structlog.get_logger(__name__)
 
 
-class _QueueTimeout(sqlite3.OperationalError):
+class _Connection(aiosqlite.Connection):
+    """A connection whose thread runs whole transactions: a change of threads takes as long as a statement."""
+
+    def run(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> "asyncio.Future[T]":
+        """Run a coroutine, which waits for nothing but this connection, in the thread."""
+        done = asyncio.get_running_loop().create_future()
+        self._tx.put_nowait((done, partial(_finish, begin)))
+        return done
+
+    async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is self._thread:
+            return fn(*args, **kwargs)
+        return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+class _QueueTimeout(TimeoutError):
     """Writers before this one did not get SQLite's lock in time; handled like SQLite's own error for a lock."""
 
     sqlite_errorcode = sqlite3.SQLITE_BUSY
@@ -55,7 +80,12 @@ class SqliteDatabase(Database):
 
     def __init__(self, url: URL) -> None:
         self.file = _find_file(url)
-        super().__init__(url)
+        arguments = {"async_creator_fn": _connect, "timeout": database.ATTEMPT_SECONDS}
+        # Always this driver: the URL may name another one.
+        asynchronous = url.set(drivername="sqlite+aiosqlite")
+        super().__init__(
+            create_async_engine(asynchronous, connect_args=arguments, hide_parameters=True, poolclass=NullPool)
+        )
         self._server_file: ServerFile | None = None
 
     def _prepare_file(self) -> None:
@@ -68,8 +98,11 @@ class SqliteDatabase(Database):
 
     def _reset(self) -> None:
         super()._reset()
-        # Statements run in threads, so that they do not block the event loop.
-        self._threads = ThreadPoolExecutor(THREADS if self.file else 1, thread_name_prefix="sqlite")
+        # Not SQLAlchemy's pool, because taking a connection from it takes longer than a read.
+        self._idle: list[AsyncConnection] = []
+        # Each connection to a database in memory would have a database of its own.
+        self._connections = CONNECTIONS if self.file else 1
+        self._permits = asyncio.Semaphore(self._connections)
         # SQLite lets one connection write at a time, and the others poll; this lock is fair and wakes the next at once.
         self._lock = asyncio.Lock()
 
@@ -161,41 +194,33 @@ class SqliteDatabase(Database):
             return set(server_ids)
         return await asyncio.to_thread(lambda: {one for one in server_ids if is_gone(file, one)})
 
-    def _create_engine(self, url: URL) -> Engine:
-        # A connection is used by different threads, by one at a time.
-        arguments = {"timeout": database.ATTEMPT_SECONDS, "check_same_thread": False}
-        pool = QueuePool if self.file else StaticPool
-        # Always Python's own driver: the URL may name an asynchronous one.
-        self._engine = create_engine(
-            url.set(drivername="sqlite"), connect_args=arguments, poolclass=pool, hide_parameters=True
-        )
-        return self._engine
-
-    async def _run(self, work: Work[T]) -> T:
-        def run() -> T:
-            with self._engine.connect() as connection:
-                return work(connection)
-
-        running = asyncio.get_running_loop().run_in_executor(self._threads, run)
+    async def _run(self, transaction: Transaction[T], engine: AsyncEngine) -> T:
+        await self._permits.acquire()
         try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            # The thread still uses the connection.
-            await asyncio.wait({running})
+            connection = self._idle.pop() if self._idle else await engine.connect()
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert isinstance(driver, _Connection)
+        except BaseException:
+            self._permits.release()
             raise
 
-    async def _dispose(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._engine.dispose)
+        def release(_: object) -> None:
+            self._idle.append(connection)
+            self._permits.release()
 
-    def _set_up(self, connection: Any, _record: object) -> None:
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
-        # In WAL mode NORMAL survives a crash of the process; FULL would sync the disk at every commit.
-        cursor.execute("PRAGMA synchronous=NORMAL")
-        cursor.execute("PRAGMA foreign_keys=ON")
-        # Overwrite deleted content; otherwise it stays in the file until its pages are reused.
-        cursor.execute("PRAGMA secure_delete=ON")
-        cursor.close()
+        running = driver.run(partial(connection.run_sync, transaction.run))
+        running.add_done_callback(release)
+        # After a cancellation of the caller the thread still uses the connection.
+        return await asyncio.shield(running)
+
+    async def _dispose(self) -> None:
+        # A transaction whose caller was cancelled may still be running.
+        for _ in range(self._connections):
+            await self._permits.acquire()
+        while self._idle:
+            await self._idle.pop().close()
+        for _ in range(self._connections):
+            self._permits.release()
 
     def _touch(self, connection: Connection) -> None:
         version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
@@ -224,6 +249,32 @@ class SqliteDatabase(Database):
     def _begin_write(self, connection: Connection, _writes: int = 1) -> None:
         # Explicitly, because the driver begins no transaction before DDL: a migration would not be atomic.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _connect(database: str, **options: Any) -> _Connection:
+    connection = _Connection(partial(_open, database, **options), iter_chunk_size=1)
+    # It must not keep the process alive.
+    connection._thread.daemon = True
+    return connection
+
+
+def _open(database: str, **options: Any) -> sqlite3.Connection:
+    connection: sqlite3.Connection = sqlite3.connect(database, **options)
+    try:
+        connection.executescript(SET_UP)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _finish(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    try:
+        begin().send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a transaction waited for the event loop")
 
 
 def _merge(index: TableClause, pages: int, connection: Connection) -> bool:
