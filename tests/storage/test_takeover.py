@@ -20,9 +20,9 @@ from callboard import Agent, Skill, tool
 from callboard._history import HistoryCall, RowChange, Turn, TurnRows
 from callboard.agents import AgentLike, RunContext
 from callboard.errors import RunLost
+from callboard.runs.conversation import pack_request
 from callboard.runs.left_runs import NOT_STARTED, STOPPED_DURING_ANSWER
 from callboard.runs.runs import MAX_LOSSES
-from callboard.runs.stored_request import pack_request
 from callboard.storage import Store
 from callboard.storage.rows import INTERRUPTED_CALL
 from callboard.storage.sql.tables import runs

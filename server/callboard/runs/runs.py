@@ -17,7 +17,15 @@ from callboard.calls.tool import ClientTool
 from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
 from callboard.observers import Observer, RunLeft, RunObservers
 from callboard.redaction import Redaction
-from callboard.runs.conversation import Reference, open_conversation
+from callboard.runs.conversation import (
+    Reference,
+    StoredRequest,
+    enter_origin,
+    find_origin,
+    open_conversation,
+    pack_request,
+    unpack_request,
+)
 from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored
 from callboard.runs.followed_run import FollowedRun
@@ -28,7 +36,6 @@ from callboard.runs.limits import MemoryBudget, Quota, RunMemory, RunSlots
 from callboard.runs.links import Links
 from callboard.runs.ownership import Ownership
 from callboard.runs.run import INTERRUPTED, SHUTTING_DOWN, Run, RunIdentity
-from callboard.runs.stored_request import StoredRequest, enter_origin, find_origin, pack_request, unpack_request
 from callboard.settings import Settings
 from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.sql.stored_runs import StoredRuns
