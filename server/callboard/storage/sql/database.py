@@ -92,17 +92,14 @@ class Transaction(Generic[T]):
     """True after `begin` has returned in the last attempt."""
 
     def run(self, connection: Connection) -> T:
-        """Run the work, commit if it writes, and return its result; roll back what was not committed."""
+        """Run the work, commit if it writes, and return its result."""
         self.has_begun = False
-        try:
-            if self.begin:
-                self.begin(connection)
-                self.has_begun = True
-            result = self.work(connection)
-            if self.begin:
-                connection.commit()
-        finally:
-            connection.rollback()
+        if self.begin is None:
+            return self.work(connection)
+        self.begin(connection)
+        self.has_begun = True
+        result = self.work(connection)
+        connection.commit()
         return result
 
 
@@ -421,7 +418,7 @@ class Database(ABC):
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _run(self, transaction: Transaction[T], engine: AsyncEngine) -> T:
-        """Run a transaction on a connection of an engine and return its result."""
+        """Run a transaction on a connection of an engine; roll back what it did not commit."""
         async with engine.connect() as connection:
             return await connection.run_sync(transaction.run)
 

@@ -204,11 +204,17 @@ class SqliteDatabase(Database):
             self._permits.release()
             raise
 
+        def run(alone: Connection) -> T:
+            try:
+                return transaction.run(alone)
+            finally:
+                alone.rollback()
+
         def release(_: object) -> None:
             self._idle.append(connection)
             self._permits.release()
 
-        running = driver.run(partial(connection.run_sync, transaction.run))
+        running = driver.run(partial(connection.run_sync, run))
         running.add_done_callback(release)
         # After a cancellation of the caller the thread still uses the connection.
         return await asyncio.shield(running)
@@ -251,10 +257,16 @@ class SqliteDatabase(Database):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _connect(database: str, **options: Any) -> _Connection:
+async def _connect(database: str, **options: Any) -> _Connection:
     connection = _Connection(partial(_open, database, **options), iter_chunk_size=1)
     # It must not keep the process alive.
     connection._thread.daemon = True
+    try:
+        await connection
+    except BaseException:
+        # The end of the thread still uses the event loop.
+        await asyncio.to_thread(connection._thread.join)
+        raise
     return connection
 
 
