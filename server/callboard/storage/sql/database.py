@@ -93,7 +93,6 @@ class Transaction(Generic[T]):
 
     def run(self, connection: Connection) -> T:
         """Run the work, commit if it writes, and return its result."""
-        self.has_begun = False
         if self.begin is None:
             return self.work(connection)
         self.begin(connection)
@@ -407,6 +406,7 @@ class Database(ABC):
         """Run a transaction, again after failures as `_transact` says. Raises the database's own errors."""
         has_reconnected = False
         while True:
+            transaction.has_begun = False
             try:
                 return await self._run(transaction, engine)
             except (SQLAlchemyError, OSError) as error:
