@@ -99,7 +99,7 @@ class SqliteDatabase(Database):
     def _reset(self) -> None:
         super()._reset()
         # Not SQLAlchemy's pool, because taking a connection from it takes longer than a read.
-        self._idle: list[AsyncConnection] = []
+        self._idle: list[tuple[AsyncConnection, _Connection]] = []
         # Each connection to a database in memory would have a database of its own.
         self._connections = CONNECTIONS if self.file else 1
         self._permits = asyncio.Semaphore(self._connections)
@@ -197,9 +197,7 @@ class SqliteDatabase(Database):
     async def _run(self, transaction: Transaction[T], engine: AsyncEngine) -> T:
         await self._permits.acquire()
         try:
-            connection = self._idle.pop() if self._idle else await engine.connect()
-            driver = (await connection.get_raw_connection()).driver_connection
-            assert isinstance(driver, _Connection)
+            held = self._idle.pop() if self._idle else await _hold(engine)
         except BaseException:
             self._permits.release()
             raise
@@ -211,9 +209,10 @@ class SqliteDatabase(Database):
                 alone.rollback()
 
         def release(_: object) -> None:
-            self._idle.append(connection)
+            self._idle.append(held)
             self._permits.release()
 
+        connection, driver = held
         running = driver.run(partial(connection.run_sync, run))
         running.add_done_callback(release)
         # After a cancellation of the caller the thread still uses the connection.
@@ -224,7 +223,8 @@ class SqliteDatabase(Database):
         for _ in range(self._connections):
             await self._permits.acquire()
         while self._idle:
-            await self._idle.pop().close()
+            connection, _ = self._idle.pop()
+            await connection.close()
         for _ in range(self._connections):
             self._permits.release()
 
@@ -255,6 +255,13 @@ class SqliteDatabase(Database):
     def _begin_write(self, connection: Connection, _writes: int = 1) -> None:
         # Explicitly, because the driver begins no transaction before DDL: a migration would not be atomic.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+async def _hold(engine: AsyncEngine) -> tuple[AsyncConnection, _Connection]:
+    connection = await engine.connect()
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(driver, _Connection)
+    return connection, driver
 
 
 async def _connect(database: str, **options: Any) -> _Connection:
