@@ -43,8 +43,8 @@ PRAGMA foreign_keys=ON;
 -- Overwrite deleted content; otherwise it stays in the file until its pages are reused.
 PRAGMA secure_delete=ON;
 """
-CONNECTIONS = 15
-"""The most connections at a time; each has a thread."""
+CONNECTIONS = 8
+"""The most connections at a time; each has a thread, and a cache of up to 2 MB."""
 
 _log = structlog.get_logger(__name__)
 
