@@ -92,17 +92,13 @@ class Transaction(Generic[T]):
     """True after `begin` has returned in the last attempt."""
 
     def run(self, connection: Connection) -> T:
-        """Run the work, commit if it writes, and return its result; roll back what was not committed."""
-        self.has_begun = False
-        try:
-            if self.begin:
-                self.begin(connection)
-                self.has_begun = True
-            result = self.work(connection)
-            if self.begin:
-                connection.commit()
-        finally:
-            connection.rollback()
+        """Run the work, commit if it writes, and return its result."""
+        if self.begin is None:
+            return self.work(connection)
+        self.begin(connection)
+        self.has_begun = True
+        result = self.work(connection)
+        connection.commit()
         return result
 
 
@@ -410,6 +406,7 @@ class Database(ABC):
         """Run a transaction, again after failures as `_transact` says. Raises the database's own errors."""
         has_reconnected = False
         while True:
+            transaction.has_begun = False
             try:
                 return await self._run(transaction, engine)
             except (SQLAlchemyError, OSError) as error:
@@ -421,7 +418,7 @@ class Database(ABC):
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _run(self, transaction: Transaction[T], engine: AsyncEngine) -> T:
-        """Run a transaction on a connection of an engine and return its result."""
+        """Run a transaction on a connection of an engine; roll back what it did not commit."""
         async with engine.connect() as connection:
             return await connection.run_sync(transaction.run)
 

@@ -43,8 +43,8 @@ PRAGMA foreign_keys=ON;
 -- Overwrite deleted content; otherwise it stays in the file until its pages are reused.
 PRAGMA secure_delete=ON;
 """
-CONNECTIONS = 15
-"""The most connections at a time; each has a thread."""
+CONNECTIONS = 8
+"""The most connections at a time; each has a thread, and a cache of up to 2 MB."""
 
 _log = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class SqliteDatabase(Database):
     def _reset(self) -> None:
         super()._reset()
         # Not SQLAlchemy's pool, because taking a connection from it takes longer than a read.
-        self._idle: list[AsyncConnection] = []
+        self._idle: list[tuple[AsyncConnection, _Connection]] = []
         # Each connection to a database in memory would have a database of its own.
         self._connections = CONNECTIONS if self.file else 1
         self._permits = asyncio.Semaphore(self._connections)
@@ -197,18 +197,23 @@ class SqliteDatabase(Database):
     async def _run(self, transaction: Transaction[T], engine: AsyncEngine) -> T:
         await self._permits.acquire()
         try:
-            connection = self._idle.pop() if self._idle else await engine.connect()
-            driver = (await connection.get_raw_connection()).driver_connection
-            assert isinstance(driver, _Connection)
+            held = self._idle.pop() if self._idle else await _hold(engine)
         except BaseException:
             self._permits.release()
             raise
 
+        def run(alone: Connection) -> T:
+            try:
+                return transaction.run(alone)
+            finally:
+                alone.rollback()
+
         def release(_: object) -> None:
-            self._idle.append(connection)
+            self._idle.append(held)
             self._permits.release()
 
-        running = driver.run(partial(connection.run_sync, transaction.run))
+        connection, driver = held
+        running = driver.run(partial(connection.run_sync, run))
         running.add_done_callback(release)
         # After a cancellation of the caller the thread still uses the connection.
         return await asyncio.shield(running)
@@ -218,7 +223,8 @@ class SqliteDatabase(Database):
         for _ in range(self._connections):
             await self._permits.acquire()
         while self._idle:
-            await self._idle.pop().close()
+            connection, _ = self._idle.pop()
+            await connection.close()
         for _ in range(self._connections):
             self._permits.release()
 
@@ -251,10 +257,23 @@ class SqliteDatabase(Database):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _connect(database: str, **options: Any) -> _Connection:
+async def _hold(engine: AsyncEngine) -> tuple[AsyncConnection, _Connection]:
+    connection = await engine.connect()
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(driver, _Connection)
+    return connection, driver
+
+
+async def _connect(database: str, **options: Any) -> _Connection:
     connection = _Connection(partial(_open, database, **options), iter_chunk_size=1)
     # It must not keep the process alive.
     connection._thread.daemon = True
+    try:
+        await connection
+    except BaseException:
+        # The end of the thread still uses the event loop.
+        await asyncio.to_thread(connection._thread.join)
+        raise
     return connection
 
 
