@@ -59,7 +59,7 @@ async def test_calls_that_the_model_writes_into_its_text_and_thoughts_are_text(
 async def test_no_text_around_a_call_hides_its_card_in_one_text(
     chat: Chat, open_webui: OpenWebUI, before: str, after: str
 ) -> None:
-    # As in a channel, where Open WebUI has nothing but the text.
+    # As a caller of the API without a chat gets it: Open WebUI has nothing but the text.
     transcript = PIPE.Transcript()
     for event in (
         {"type": "message", "content": before},
