@@ -40,7 +40,7 @@ INTERRUPTED = Ending(
     "interrupted",
     "The server was shut down before this call ended.",
 )
-NOT_PARKED = Ending(
+CANNOT_WAIT = Ending(
     Error(
         message="The database failed, so the calls cannot wait for approval: send the message again.", code="storage"
     ),
@@ -373,7 +373,7 @@ class Run:
                 self.log.leave()
                 await self._recorder.leave()
                 return
-            self._ending = NOT_PARKED if has_finished else INTERRUPTED
+            self._ending = CANNOT_WAIT if has_finished else INTERRUPTED
         ending = self._find_ending(agent_task)
         await self._recorder.finish(ending)
         self.last_event = ending.event
