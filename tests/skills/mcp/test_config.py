@@ -41,7 +41,8 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
         ({}, "mcpServers.bad: The MCP server 'bad' needs either a command to run or a url"),
         ({"command": "x", "args": "-y"}, "mcpServers.bad.args: Input should be a valid tuple"),
         ({"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}, "mcpServers.bad: the variable NOT_SET_ANYWHERE"),
-        ({"url": "http://a", "type": "ws"}, "mcpServers.bad: its type is unknown; use stdio, http or sse"),
+        ({"url": "http://a", "type": "ws"}, "mcpServers.bad: its type is unknown; use stdio or http"),
+        ({"url": "http://a", "type": "SSE"}, "mcpServers.bad: its transport, sse, is not supported"),
         ({"command": ["x", "-y"]}, "mcpServers.bad.command: Input should be a valid string"),
         (
             {"url": "http://a", "headers": {"A": "${input:key}"}},
@@ -77,11 +78,10 @@ def test_every_fault_is_reported_without_values(tmp_path: Path) -> None:
             {"a": "x //no /*no*/"},
         ),
         # Gemini CLI, Windsurf, LangChain, Cline.
-        ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "None http://a/mcp"}),
-        ('{"mcpServers": {"a": {"url": "http://a", "type": "streamableHttp"}}}', {"a": "http http://a"}),
-        ('{"mcpServers": {"a": {"url": "http://a/sse", "type": "sse"}}}', {"a": "sse http://a/sse"}),
+        ('{"mcpServers": {"a": {"httpUrl": "http://a/mcp", "headers": null}}}', {"a": "http://a/mcp"}),
+        ('{"mcpServers": {"a": {"url": "http://a", "type": "streamableHttp"}}}', {"a": "http://a"}),
         ('{"mcpServers": {"a": {"command": "x"}}, "mcp": {"allowed": ["a"], "serverCommand": "y"}}', {"a": "x"}),
-        ('{"mcpServers": {"b": {"serverUrl": "http://b"}}}', {"b": "None http://b"}),
+        ('{"mcpServers": {"b": {"serverUrl": "http://b"}}}', {"b": "http://b"}),
         ('{"servers": {"b": {"command": "y"}}, "mcpServers": {"a": {"command": "x"}}}', {"a": "x", "b": "y"}),
         ('{"mcpServers": {}}', {}),
         (
@@ -103,10 +103,7 @@ def test_files_of_other_clients_are_read(
     path.write_text(text)
     read = read_server_file(path)
     assert read.problems == ()
-    assert {
-        one.name: " ".join([one.command, *one.args]) if one.command else f"{one.transport} {one.url}"
-        for one in read.servers
-    } == servers
+    assert {one.name: " ".join([one.command, *one.args]) if one.command else one.url for one in read.servers} == servers
 
 
 @pytest.mark.parametrize(

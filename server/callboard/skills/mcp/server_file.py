@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from callboard.errors import AgentError, SettingsError
-from callboard.skills.mcp.declaration import ServerDeclaration, Transport
+from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.skill import find_clash
 
 PLACES = ("mcpServers", "servers")
@@ -32,12 +31,7 @@ _FIELDS = {
 }
 """The fields of a declaration that have other names in files."""
 
-_TYPES: Mapping[str, Transport | None] = {
-    "stdio": None,
-    "http": "http",
-    "streamablehttp": "http",
-    "sse": "sse",
-}
+_TYPES = frozenset({"stdio", "http", "streamablehttp"})
 _ENABLED = {"disabled": False, "enabled": True, "isActive": True}
 """The fields that turn a server off, with their values if it is on."""
 
@@ -153,11 +147,13 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     if excluded := [entry.pop(key) for key in ("excludeTools", "disabledTools") if key in entry]:
         invalid = [one for one in excluded if not isinstance(one, list)]
         entry["exclude_tools"] = invalid[0] if invalid else [*chain.from_iterable(excluded)]
-    kind = re.sub(r"[-_ ]", "", str(entry.get("transport") or "stdio")).lower()
+    kind = re.sub(r"[-_ ]", "", str(entry.pop("transport", "") or "stdio")).lower()
+    if kind == "sse":
+        raise AgentError("its transport, sse, is not supported; use its address for http, or npx mcp-remote")
     if kind not in _TYPES:
-        raise AgentError("its type is unknown; use stdio, http or sse")
+        raise AgentError("its type is unknown; use stdio or http")
     expanded = {key: _expand(value) if key in _WITH_VARIABLES else value for key, value in entry.items()}
-    return {**expanded, "name": name, "transport": _TYPES[kind]}
+    return {**expanded, "name": name}
 
 
 def _expand(value: Any) -> Any:
@@ -186,7 +182,6 @@ def _look_up(variable: re.Match[str]) -> str:
 def _explain(place: str, detail: ErrorDetails) -> str:
     names = {
         "timeout_seconds": "timeoutSeconds",
-        "transport": "type",
         "include_tools": "includeTools",
         "exclude_tools": "excludeTools",
     }
