@@ -17,9 +17,9 @@ import httpx
 
 from callboard.errors import ToolError
 from callboard.redaction import secrets_in_url
-from callboard.skills.web.client import tls_context
 from callboard.text import storable
 from callboard.threads import Threads
+from callboard.tls import tls_context
 
 if TYPE_CHECKING:
     from ddgs import DDGS
