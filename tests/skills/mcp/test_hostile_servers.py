@@ -138,6 +138,7 @@ async def test_malformed_result_is_used_as_far_as_possible(plain: Make) -> None:
             '{"type": "video", "data": "' + "A" * 1_000 + '… [1 more characters]"}\n\na',
         ),
         "incomplete": ({"content": [{"type": "image", "data": "AAAA"}]}, '{"type": "image", "data": "AAAA"}'),
+        "old": ({"toolResult": {"a": "ä"}}, '{"toolResult": {"a": "ä"}}'),
     }
     played = plain(*map(listed, cases), results={name: result for name, (result, _) in cases.items()})
     async with played.lifespan():

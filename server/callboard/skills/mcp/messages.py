@@ -138,7 +138,10 @@ def _repair_tool(given: object) -> dict[str, Any]:
 def _repair_result(given: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a call with all its content. Content of an unknown type becomes text."""
     result = {key: given[key] for key in ("_meta", "resultType") if isinstance(given.get(key), dict | str)}
+    unknown = given.keys() - {"_meta", "resultType", "content", "structuredContent", "isError"}
     content = given.get("content")
+    if content is None and given.get("structuredContent") is None and unknown:
+        content = {key: given[key] for key in given if key in unknown}
     blocks = content if isinstance(content, list) else [] if content is None else [content]
     structured = given.get("structuredContent")
     if structured is not None:
