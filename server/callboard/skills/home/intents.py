@@ -77,8 +77,8 @@ INTENT_ARGUMENTS = {
 
 _GUIDANCE = """\
 {tools} are Home Assistant's own tools for the same house.
-- `name` is the name of one thing, as Home Assistant has it. For everything of a kind in an area use the tool `home`, \
-if there is one: action set, area and kind.
+- `name` is the name of one thing, as Home Assistant has it. For everything of a kind in an area use the tool `home`: \
+action set, area and kind.
 - Leave out arguments that the user did not mention, and the area if the name is enough.
 - A turn may make {most} changes in the house, over all tools."""
 
@@ -135,8 +135,8 @@ class HomeAssistantIntents(Skill):
             if intent in MULTI_CHANGE_INTENTS and not has_name and arguments.keys() & _AREA_ARGUMENTS:
                 # The number of things that would change is not known, so the limit could be exceeded.
                 raise ToolError(
-                    "Not done: this tool changes one thing here, which `name` must give. Call it for each thing, or "
-                    "use the tool home with action set, area and kind, if there is one."
+                    "Not done: this tool changes one thing here, which `name` must give. To change everything of a "
+                    "kind in an area, use the tool home with action set, area and kind."
                 )
             reserve_changes(callboard_context, 1)
             try:
