@@ -102,6 +102,7 @@ class HomeAssistantServer:
         self.version: str = recorded["ha_version"]
         self.states: dict[str, Body] = {state["entity_id"]: state for state in recorded["states"]}
         self.areas: list[Body] = recorded["areas"]
+        self.floors: list[Body] = []
         self.devices: list[Body] = recorded["devices"]
         self.entries: dict[str, Body | None] = recorded["entries"]
         self.called: list[tuple[str, str, Body]] = []
@@ -209,11 +210,24 @@ class HomeAssistantServer:
             self.change(entity_id, "off" if intent == "HassTurnOff" else "on")
             self.called.append((intent, entity_id, arguments))
         success = [{"name": self._name(entity_id), "type": "entity", "id": entity_id} for entity_id in found]
+        if area := arguments.get("area"):
+            success.insert(0, {"name": area, "type": "area", "id": area.lower()})
         data = {"targets": [], "success": success, "failed": []}
         return _told(json.dumps({"speech": {}, "response_type": "action_done", "data": data}))
 
     def _is_meant(self, entity_id: str, arguments: Body) -> bool:
-        return bool(arguments["name"].lower() == self._name(entity_id).lower())
+        entry = self.entries.get(entity_id) or {}
+        device = next((one for one in self.devices if one["id"] == entry.get("device_id")), {})
+        area_id = entry.get("area_id") or device.get("area_id")
+        area = next((one for one in self.areas if one["area_id"] == area_id), {})
+        floor = next((one for one in self.floors if one["floor_id"] == area.get("floor_id")), {})
+        if not (entry.get("options") or {}).get("conversation", {}).get("should_expose", True):
+            return False
+        domain = entity_id.partition(".")[0]
+        asked = {"name": self._name(entity_id), "area": area.get("name"), "floor": floor.get("name")}
+        return domain in arguments.get("domain", [domain]) and all(
+            arguments[key].lower() == str(value).lower() for key, value in asked.items() if key in arguments
+        )
 
     def _name(self, entity_id: str) -> str:
         return str(self.states[entity_id]["attributes"].get("friendly_name"))
@@ -246,6 +260,8 @@ class HomeAssistantServer:
         match message:
             case {"type": "config/area_registry/list"}:
                 result: Any = self.areas
+            case {"type": "config/floor_registry/list"}:
+                result = self.floors
             case {"type": "config/device_registry/list"}:
                 result = self.devices
             case {"type": "config/entity_registry/get_entries", "entity_ids": entity_ids}:

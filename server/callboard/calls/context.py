@@ -138,9 +138,9 @@ class Quotas:
         self._taken[quota] += number
         return True
 
-    def give_back(self, quota: str) -> None:
-        """Give back one that was taken and not used."""
-        self._taken[quota] -= 1
+    def correct(self, quota: str, difference: int) -> None:
+        """Change the count by `difference`, when the real number is known."""
+        self._taken[quota] = max(0, self._taken[quota] + difference)
 
 
 class CallClock:

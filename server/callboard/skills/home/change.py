@@ -140,6 +140,6 @@ def reserve_changes(context: ToolContext, number: int) -> None:
         )
 
 
-def release_change(context: ToolContext) -> None:
-    """Take back a reserved change that was not made."""
-    context.quotas.give_back(_QUOTA)
+def correct_changes(context: ToolContext, taken: int, made: int) -> None:
+    """Replace the number of reserved changes by the number of changes that were made."""
+    context.quotas.correct(_QUOTA, made - taken)

@@ -25,6 +25,7 @@ from callboard.skills.home.snapshot import (
     AreaEntry,
     DeviceEntry,
     EntityEntry,
+    FloorEntry,
     HomeMessage,
     HomeSnapshot,
     State,
@@ -78,7 +79,11 @@ class HomeConnection:
             "config/entity_registry/get_entries",
             entity_ids=[state.entity_id for state in states],
         )
-        return build_snapshot(states, areas, devices, entries)
+        floors: tuple[FloorEntry, ...] = ()
+        # Requested only if an area has a floor, because versions before 2024.4 have no floors.
+        if any(area.floor_id for area in areas):
+            floors = await self._send_command(tuple[FloorEntry, ...], "config/floor_registry/list")
+        return build_snapshot(states, areas, devices, entries, floors)
 
     async def state(self, entity_id: str) -> State:
         """Return the current state of one entity."""

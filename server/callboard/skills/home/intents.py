@@ -1,5 +1,6 @@
 """Home Assistant's own tools (`HassTurnOn`, `HassLightSet`, `GetLiveContext` …), through its MCP server."""
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,8 +12,11 @@ from callboard.calls import Services, Tool, ToolContext, ToolResult
 from callboard.calls.arguments import ReadArguments, is_blank, is_empty
 from callboard.calls.tool import as_result
 from callboard.errors import AgentError, ToolError
+from callboard.extras import how_to_install, is_installed
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
-from callboard.skills.home.change import MAX_CHANGES_PER_TURN, release_change, reserve_changes
+from callboard.skills.home.change import MAX_CHANGES_PER_TURN, correct_changes, reserve_changes
+from callboard.skills.home.snapshot import Entity, HomeSnapshot
+from callboard.skills.home.vocabulary import COMMANDS
 from callboard.skills.mcp.declaration import Confirm
 from callboard.skills.mcp.skills import McpServer
 from callboard.skills.skill import Skill, SkillState
@@ -39,48 +43,47 @@ READ_ONLY_INTENTS = frozenset(
 )
 """The intents that change nothing. Home Assistant does not mark them. Every other intent counts as a change."""
 
-MULTI_CHANGE_INTENTS = frozenset(
-    {
-        "HassTurnOn",
-        "HassTurnOff",
-        "HassToggle",
-        "HassLightSet",
-        "HassSetPosition",
-        "HassStopMoving",
-        "HassSetVolume",
-        "HassFanSetSpeed",
-        "HassLawnMowerDock",
-        "HassLawnMowerStartMowing",
-        "HassMediaNext",
-        "HassMediaPause",
-        "HassMediaPrevious",
-        "HassMediaUnpause",
-        "HassVacuumReturnToBase",
-        "HassVacuumStart",
-    }
-)
+INTENT_DOMAINS = {
+    "HassLightSet": ("light",),
+    "HassSetPosition": ("cover", "valve"),
+    "HassStopMoving": ("cover", "valve"),
+    "HassSetVolume": ("media_player",),
+    "HassFanSetSpeed": ("fan",),
+    "HassLawnMowerDock": ("lawn_mower",),
+    "HassLawnMowerStartMowing": ("lawn_mower",),
+    "HassMediaNext": ("media_player",),
+    "HassMediaPause": ("media_player",),
+    "HassMediaPrevious": ("media_player",),
+    "HassMediaUnpause": ("media_player",),
+    "HassVacuumReturnToBase": ("vacuum",),
+    "HassVacuumStart": ("vacuum",),
+}
+"""The domains that an intent concerns, whatever its arguments say."""
+
+MULTI_CHANGE_INTENTS = frozenset({"HassTurnOn", "HassTurnOff", "HassToggle", *INTENT_DOMAINS})
 """The intents that change every matching entity. A call of another intent is one change."""
 
 INTENT_ARGUMENTS = {
     "GetLiveContext": "no arguments: all entities by area, with their states. Take names from here.",
-    "HassTurnOn": "name. It also opens covers and locks locks.",
-    "HassTurnOff": "name. It also closes covers and unlocks locks.",
-    "HassLightSet": "name, and one of brightness (0 to 100), color, temperature (kelvin).",
+    "HassTurnOn": "name, or area or floor with domain. It also opens covers and locks locks.",
+    "HassTurnOff": "name, or area or floor with domain. It also closes covers and unlocks locks.",
+    "HassLightSet": "name, or area or floor, and one of brightness (0 to 100), color, temperature (kelvin).",
     "HassClimateSetTemperature": "temperature, in the house's unit, with name, or area or floor.",
-    "HassSetPosition": "name, and position (0 to 100, 100 is open).",
-    "HassSetVolume": "name, and volume_level (0 to 100).",
+    "HassSetPosition": "position (0 to 100, 100 is open) with name, or area with domain.",
+    "HassSetVolume": "volume_level (0 to 100) with name, or area.",
     "HassMediaSearchAndPlay": "search_query, with name or area of the player.",
     "HassListAddItem": "item, and name, that of the list.",
     "HassBroadcast": "message: it is spoken everywhere in the house.",
 }
-"""The arguments that intents need. Home Assistant's schemas mark almost none as required."""
+"""The arguments that intents need, in the words of Home Assistant's schemas, which mark almost none as required."""
 
 _GUIDANCE = """\
 {tools} are Home Assistant's own tools for the same house.
-- `name` is the name of one thing, as Home Assistant has it. For everything of a kind in an area use the tool `home`: \
-action set, area and kind.
+- `name` is the name of one thing. Without it, `area` (a room) or `floor` means everything in it: give `domain` (such \
+as ["light"]) with them, otherwise more things are switched than the user wants. Use Home Assistant's own names of \
+areas and floors: read them first.
 - Leave out arguments that the user did not mention, and the area if the name is enough.
-- A turn may make {most} changes in the house, over all tools."""
+- A turn may make {most} changes in the house, over all tools; a call for an area counts each thing in it."""
 
 
 class HomeAssistantIntents(Skill):
@@ -131,22 +134,36 @@ class HomeAssistantIntents(Skill):
             return replace(tool, read_only=True, changes=lambda _: False)
 
         async def serve(callboard_context: ToolContext, **arguments: Any) -> ToolResult:
-            has_name = bool(str(arguments.get("name") or "").strip())
-            if intent in MULTI_CHANGE_INTENTS and not has_name and arguments.keys() & _AREA_ARGUMENTS:
-                # The number of things that would change is not known, so the limit could be exceeded.
-                raise ToolError(
-                    "Not done: this tool changes one thing here, which `name` must give. To change everything of a "
-                    "kind in an area, use the tool home with action set, area and kind."
-                )
-            reserve_changes(callboard_context, 1)
+            taken = await self._count_changes(intent, arguments)
+            reserve_changes(callboard_context, taken)
             try:
-                return as_result(await tool.function(callboard_context, **arguments))
+                result = as_result(await tool.function(callboard_context, **arguments))
             except ToolError as error:
                 if "MatchFailedError" in str(error):
-                    release_change(callboard_context)
+                    correct_changes(callboard_context, taken, 0)
                 raise
+            correct_changes(callboard_context, taken, _count_successes(result.text, taken))
+            return result
 
         return replace(tool, function=serve)
+
+    async def _count_changes(self, intent: str, arguments: Mapping[str, Any]) -> int:
+        """Return the number of changes that a call would make, at least 1. Raises `ToolError` if it cannot be known."""
+        if (
+            intent not in MULTI_CHANGE_INTENTS
+            or _read_texts(arguments.get("name"))
+            or not any(arguments.get(key) for key in _AREA_ARGUMENTS)
+        ):
+            return 1
+        if not is_installed("home"):
+            advice = f"name a single thing. {how_to_install('home')}."
+            raise ToolError(f"The number of changes in this call cannot be counted here: {advice}")
+        # Imported here because it belongs to an extra.
+        from callboard.skills.home.connection import connect
+
+        async with connect(self._address) as assistant:
+            home = await assistant.snapshot()
+        return max(1, len(_find_targets(home, intent, arguments)))
 
 
 def intent_of(tool_name: str) -> str:
@@ -167,8 +184,10 @@ def write_guidance(tools: Sequence[Tool]) -> str:
     return "\n".join([text, *(["The arguments that each needs:", *lines] if lines else [])])
 
 
-_AREA_ARGUMENTS = frozenset({"area", "floor", "domain", "device_class"})
-_TARGET_ARGUMENTS = {"name", *_AREA_ARGUMENTS}
+_AREA_ARGUMENTS = ("area", "floor", "domain", "device_class")
+
+
+_TARGET_ARGUMENTS = frozenset({"name", *_AREA_ARGUMENTS})
 """The arguments that select entities, as opposed to the arguments that set values."""
 
 
@@ -189,3 +208,43 @@ def _drop_empty_arguments(read: ReadArguments, schema: Mapping[str, Any]) -> Rea
         return read({name: value for name, value in given.items() if name not in dropped})
 
     return read_given
+
+
+def _find_targets(home: HomeSnapshot, intent: str, arguments: Mapping[str, Any]) -> list[Entity]:
+    areas = _read_texts(arguments.get("area"))
+    floors = _read_texts(arguments.get("floor"))
+    domains = _read_texts(arguments.get("domain")) or INTENT_DOMAINS.get(intent) or tuple(COMMANDS)
+    classes = _read_texts(arguments.get("device_class"))
+    return [
+        entity
+        for entity in home.entities
+        if entity.is_exposed
+        and entity.is_named
+        and entity.domain in domains
+        and (not classes or entity.device_class in classes)
+        and (not areas or _is_named(areas, (entity.area.area_id, *entity.area.names) if entity.area else ()))
+        and (not floors or _is_named(floors, entity.area.floor if entity.area else ()))
+    ]
+
+
+def _is_named(wanted: Sequence[str], names: Sequence[str]) -> bool:
+    # Home Assistant compares names without case and white space.
+    return bool({_normalize(name) for name in wanted} & {_normalize(name) for name in names})
+
+
+def _normalize(name: str) -> str:
+    return "".join(name.casefold().split())
+
+
+def _read_texts(value: object) -> tuple[str, ...]:
+    values = value if isinstance(value, list | tuple) else [value]
+    return tuple(text for text in values if isinstance(text, str) and text.strip())
+
+
+def _count_successes(answer: str, taken: int) -> int:
+    """Return the number of changes that the answer reports, or `taken` if it does not report any."""
+    try:
+        changed = json.loads(answer)["data"]["success"]
+        return sum(change["type"] == "entity" for change in changed) or taken
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return taken

@@ -30,6 +30,15 @@ class AreaEntry(Wire):
     area_id: str
     name: str
     aliases: tuple[str | None, ...] = ()
+    floor_id: str | None = None
+
+
+class FloorEntry(Wire):
+    """A floor in `config/floor_registry/list`."""
+
+    floor_id: str
+    name: str
+    aliases: tuple[str | None, ...] = ()
 
 
 class DeviceEntry(Wire):
@@ -76,11 +85,12 @@ UNAVAILABLE = "unavailable"
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A room or another area."""
+    """A room or another area. `floor` has the names of its floor."""
 
     area_id: str
     name: str
     aliases: tuple[str, ...] = ()
+    floor: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,9 +167,18 @@ def build_snapshot(
     areas: Sequence[AreaEntry],
     devices: Sequence[DeviceEntry],
     entries: Mapping[str, EntityEntry | None],
+    floors: Sequence[FloorEntry] = (),
 ) -> HomeSnapshot:
     """Combine the registries and the states of Home Assistant."""
-    areas_by_id = {area.area_id: Area(area.area_id, one_line(area.name), _clean_names(area.aliases)) for area in areas}
+    floors_by_id = {
+        floor.floor_id: (floor.floor_id, one_line(floor.name), *_clean_names(floor.aliases)) for floor in floors
+    }
+    areas_by_id = {
+        area.area_id: Area(
+            area.area_id, one_line(area.name), _clean_names(area.aliases), floors_by_id.get(area.floor_id or "", ())
+        )
+        for area in areas
+    }
     devices_by_id = {device.id: device for device in devices}
     entities = [_build_entity(state, entries.get(state.entity_id), devices_by_id, areas_by_id) for state in states]
     return HomeSnapshot(tuple(areas_by_id.values()), tuple(entities))
