@@ -46,8 +46,8 @@ def ollama(template: str, *, basename: str = "", capabilities: tuple[str, ...] =
     }
 
 
-def vllm(*, prompt: str = "", template: str = "", model: str = "m", root: str = "") -> dict[str, Page]:
-    """`POST /tokenize` and `/detokenize`; `GET /tokenizer_info` with a template, as it has to be turned on."""
+def vllm(*, prompt: str = "", model: str = "m", root: str = "") -> dict[str, Page]:
+    """`POST /tokenize` and `/detokenize`."""
     tokens = [ord(letter) for letter in prompt]
 
     def detokenize(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,8 +58,6 @@ def vllm(*, prompt: str = "", template: str = "", model: str = "m", root: str = 
     if prompt:
         pages["POST /tokenize"] = {"count": len(tokens), "max_model_len": 4096, "tokens": tokens, "token_strs": None}
         pages["POST /detokenize"] = detokenize
-    if template:
-        pages["GET /tokenizer_info"] = {"tokenizer_class": "Qwen2TokenizerFast", "chat_template": template}
     return pages
 
 

@@ -25,7 +25,7 @@ from callboard.models import (
     retries,
 )
 from callboard.models.endpoint_stream import send
-from callboard.models.tls import tls_context
+from callboard.tls import tls_context
 from tests.fakes.openai_server import Answer, OpenAIServer, Refusal, Silence, chunks, finish, text
 from tests.skills.web.sites import Heard, Reply, Site, answer, redirect
 

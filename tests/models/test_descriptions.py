@@ -70,7 +70,7 @@ async def test_a_redirect_is_not_followed() -> None:
     seen: list[str] = []
     with answering(200, json.dumps({"chat_template": "elsewhere"}), JSON, seen) as port:
         there = Raw([], {"Location": f"http://127.0.0.1:{port}/props", "Content-Length": "0"}, 307)
-        routes = ["GET /props", "POST /api/show", "GET /tokenizer_info", "POST /tokenize", "GET /model_info"]
+        routes = ["GET /props", "POST /api/show", "POST /tokenize", "GET /model_info"]
         found = await describe(dict.fromkeys(routes, there))
     assert (found, seen) == (NOTHING, [])
 
@@ -95,7 +95,7 @@ DEEP = b"[" * 200_000
     ids=lambda page: type(page).__name__,
 )
 async def test_useless_answers_give_empty_description(page: Page) -> None:
-    routes = ["GET /props", "POST /api/show", "GET /tokenizer_info", "POST /tokenize", "GET /model_info"]
+    routes = ["GET /props", "POST /api/show", "POST /tokenize", "GET /model_info"]
     pages: dict[str, Page] = {**dict.fromkeys([*routes, "GET /v1/models"], page), "POST /detokenize": {"prompt": "p"}}
     assert await describe(pages) == NOTHING
 

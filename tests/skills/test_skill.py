@@ -84,32 +84,17 @@ async def test_skill_keys_do_not_appear_in_output(services: Services) -> None:
 SCHEMA = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
 
 
-class OldSkill:
-    """A skill in the form of earlier projects."""
-
-    def get_tools(self) -> list[dict[str, Any]]:
-        return [SCHEMA]
-
-    async def _execute(self, name: str, args: dict[str, Any]) -> str:
-        return f"{name}: {sum(args.values())}"
-
-
 async def with_context(name: str, args: Mapping[str, Any], context: ToolContext) -> str:
     return f"{context.tool_name}: {sum(args.values())}"
 
 
-async def with_another_default(name: str, args: Mapping[str, Any], sign: int = 1) -> str:
-    return f"{name}: {sign * sum(args.values())}"
-
-
-EXECUTES: list[Any] = [OldSkill()._execute, with_context, with_another_default]
-
-
-@pytest.mark.parametrize("execute", EXECUTES, ids=lambda one: one.__name__)
-async def test_execute_runs_schemas_with_and_without_context(execute: Any) -> None:
-    [tool] = Skill("old", "Adds.", tools=OldSkill().get_tools(), execute=execute).copy(max_tool_calls=3).current_tools()
+async def test_execute_runs_schemas() -> None:
+    [tool] = Skill("old", "Adds.", tools=[SCHEMA], execute=with_context).copy(max_tool_calls=3).current_tools()
     context = ToolContext("call_1", "add", None, None, StatusChannel(lambda _: None))
     assert (await run_tool(tool, context, a=1, b=2)).text == "add: 3"
+
+
+async def without_context(name: str, args: dict[str, Any]) -> None: ...
 
 
 async def with_emitter(name: str, args: dict[str, Any], __event_emitter__: Any = None) -> None: ...
@@ -118,7 +103,7 @@ async def with_emitter(name: str, args: dict[str, Any], __event_emitter__: Any =
 async def with_too_much(name: str, args: dict[str, Any], context: ToolContext, more: int) -> None: ...
 
 
-@pytest.mark.parametrize("execute", [with_emitter, with_too_much], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("execute", [without_context, with_emitter, with_too_much], ids=lambda one: one.__name__)
 def test_execute_with_wrong_parameters_is_refused(execute: Any) -> None:
     with pytest.raises(AgentError, match=r"`execute` of the skill 'old'.*ToolContext"):
         Skill("old", "Adds.", tools=[SCHEMA], execute=execute)

@@ -1,9 +1,8 @@
 """Asks an endpoint for facts about a model: its chat template, a prompt made with it, and its other names.
 
 There is no standard for this, and an address does not tell which program serves it. So all known programs' requests are
-sent at once: llama.cpp's `/props` and `/apply-template`, Ollama's `/api/show`, vLLM's `/tokenizer_info`, `/tokenize`
-and `/detokenize`, SGLang's `/model_info`, and `root` in vLLM's list of models. LM Studio gives no template. An unknown
-path answers 404.
+sent at once: llama.cpp's `/props` and `/apply-template`, Ollama's `/api/show`, vLLM's `/tokenize` and `/detokenize`,
+SGLang's `/model_info`, and `root` in vLLM's list of models. LM Studio gives no template. An unknown path answers 404.
 """
 
 import asyncio
@@ -97,19 +96,13 @@ async def _ollama(client: httpx.AsyncClient, model: str) -> ModelDescription:
 
 
 async def _vllm(client: httpx.AsyncClient, model: str) -> ModelDescription:
-    # Available only with `--enable-tokenizer-info-endpoint`.
-    tokenizer, prompt = await asyncio.gather(_ask(client, "GET", "/tokenizer_info"), _vllm_prompt(client, model))
-    template = _text(tokenizer, "chat_template")
-    return ModelDescription(template, prompt, program="vLLM") if template or prompt else ModelDescription()
-
-
-async def _vllm_prompt(client: httpx.AsyncClient, model: str) -> str:
     question = {"model": model, "messages": _MESSAGES, "tools": _TOOLS, "add_generation_prompt": True}
     answer = await _ask(client, "POST", "/tokenize", json=question)
     tokens = answer.get("tokens")
     if not isinstance(tokens, list) or not 0 < len(tokens) <= MAX_PROMPT_TOKENS:
-        return ""
-    return _text(await _ask(client, "POST", "/detokenize", json={"model": model, "tokens": tokens}), "prompt")
+        return ModelDescription()
+    prompt = _text(await _ask(client, "POST", "/detokenize", json={"model": model, "tokens": tokens}), "prompt")
+    return ModelDescription(prompt=prompt, program="vLLM") if prompt else ModelDescription()
 
 
 async def _sglang(client: httpx.AsyncClient, model: str) -> ModelDescription:  # noqa: ARG001 - asked as the others

@@ -59,8 +59,8 @@ from callboard.models.model import (
     select_options,
 )
 from callboard.models.retries import find_retry_delay
-from callboard.models.tls import tls_context
 from callboard.redaction import hide_key
+from callboard.tls import tls_context
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 MAX_CONNECTIONS = 1000

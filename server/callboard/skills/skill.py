@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 Execute = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[object]]
 """Runs any tool of a skill: takes the tool's name, its arguments and the call's context, and returns a tool result."""
 
-ExecuteWithoutContext = Callable[[str, Mapping[str, Any]], Awaitable[object]]
-"""The same for tools that need no context."""
-
 Prompt = str | Callable[[], str]
 """A text, or a function that returns the current text."""
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 RECALLED_LINE_CHARS = 400
 """The longest recalled memory, value or note in a prompt. The skill's tool returns the whole text."""
@@ -119,7 +114,7 @@ class Skill:
     description: str
     prompt_fragment: Prompt = ""
     tools: Tools = ()
-    execute: Execute | ExecuteWithoutContext | None = field(default=None, repr=False)
+    execute: Execute | None = field(default=None, repr=False)
     max_tool_calls: int | None = None
     lifespan: Lifespan | None = field(default=None, repr=False)
     missing: Sequence[str] = ()
@@ -133,7 +128,7 @@ class Skill:
         if self.max_tool_calls is not None and self.max_tool_calls < 1:
             raise AgentError(f"The skill '{self.name}' needs max_tool_calls of 1 or more, not {self.max_tool_calls}.")
         if self.execute is not None:
-            object.__setattr__(self, "execute", self._with_context(self.execute))
+            self._check_execute(self.execute)
         object.__setattr__(self, "missing", (self.missing,) if isinstance(self.missing, str) else tuple(self.missing))
         object.__setattr__(self, "routes", tuple(self.routes))
         object.__setattr__(self, "secrets", tuple(self.secrets))
@@ -182,36 +177,23 @@ class Skill:
         name = str(function["name"])
         if self.execute is None:
             raise AgentError(f"The skill '{self.name}' lists '{name}' as a schema: give it `execute`, which runs it.")
-        execute: Any = self.execute
+        execute = self.execute
 
         async def serve(callboard_context: ToolContext, **arguments: Any) -> object:
             return await execute(name, arguments, callboard_context)
 
         return Tool(name, str(function.get("description", "")), function.get("parameters", {}), serve)
 
-    def _with_context(self, execute: Any) -> Execute:
-        """Return `execute` with a parameter for the call's context.
-
-        Raises `AgentError` if its parameters do not fit.
-        """
-        parameters = inspect.signature(execute).parameters.values()
-        for parameter in parameters:
-            refuse_special_parameter(parameter.name, f"`execute` of the skill '{self.name}'")
-        positional = [item for item in parameters if item.kind in _POSITIONAL]
-        needed = sum(item.default is item.empty for item in positional)
-        takes_any = any(item.kind is item.VAR_POSITIONAL for item in parameters)
-        names_context = any("ToolContext" in str(item.annotation) for item in positional[2:3])
-        if needed == 3 or takes_any or (names_context and needed < 3):
-            served: Execute = execute
-            return served
-        if needed > 3 or len(positional) < 2:
-            raise AgentError(f"`execute` of the skill '{self.name}' must take a name, arguments and a ToolContext.")
-
-        async def without_context(name: str, arguments: Mapping[str, Any], _context: ToolContext) -> object:
-            result: object = await execute(name, arguments)
-            return result
-
-        return without_context
+    def _check_execute(self, execute: Execute) -> None:
+        signature = inspect.signature(execute)
+        for name in signature.parameters:
+            refuse_special_parameter(name, f"`execute` of the skill '{self.name}'")
+        try:
+            signature.bind("name", {}, None)
+        except TypeError:
+            raise AgentError(
+                f"`execute` of the skill '{self.name}' must take a name, arguments and a ToolContext."
+            ) from None
 
 
 def find_clash(prefix: str, others: Sequence[str]) -> str | None:

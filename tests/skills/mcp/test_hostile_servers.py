@@ -46,7 +46,7 @@ async def test_thousands_of_tools_are_limited(plain: Make, log: Log) -> None:
 
 async def test_tool_that_cannot_be_used_is_left_out_and_named_in_log_and_conditions(plain: Make, log: Log) -> None:
     left_out = [
-        (listed("bad", {"type": "object", "properties": {"a": {"type": "nonsense"}}}), "'/properties/a/type'"),
+        (listed("bad", {"type": "object", "properties": {"a": {"$ref": "#/b"}}}), "'/properties/a'"),
         (listed("worse", "no schema at all"), "no schema at ''"),
         ({"name": " ", "inputSchema": ANY}, "it has no name"),
         (listed("good"), "the server lists another tool of this name"),
@@ -146,7 +146,7 @@ async def test_malformed_result_is_used_as_far_as_possible(plain: Make) -> None:
             assert (name, (await played.call(name)).text) == (name, said)
 
 
-async def test_unreadable_message_fails_its_call_at_once(plain: Make) -> None:
+async def test_unreadable_message_is_repaired_or_fails_its_call_at_once(plain: Make) -> None:
     answer = '{"jsonrpc": "2.0", "id": ID, '
     read = {
         # JavaScript cuts text between the two halves of a character.
@@ -154,22 +154,13 @@ async def test_unreadable_message_fails_its_call_at_once(plain: Make) -> None:
         "text": answer + '"result": "text"}',
         "control": answer + '"result": {"content": [{"type": "text", "text": "a\tb"}]}}',
     }
-    refused = {
-        "error_text": (answer + '"error": "the oven is cold"}', "refused the call: the oven is cold"),
-        "cut_off": (answer + '"result": {"content": [{"id": 99}, {"type": "te', "cannot be read"),
-        "deep": (
-            '{"result": ' + '{"a":' * 2_000 + "1" + "}" * 2_000 + ', "jsonrpc": "2.0", "id": ID}',
-            "cannot be read",
-        ),
-    }
-    raw = {**read, **{name: message for name, (message, _) in refused.items()}}
-    played = plain(*map(listed, raw), raw=raw)
+    refused = answer + '"error": "the oven is cold"}'
+    played = plain(*map(listed, [*read, "refused"]), raw={**read, "refused": refused})
     async with played.lifespan():
         texts = [(await played.call(name)).text for name in read]
         assert texts == ["cut \ufffd, \U0001f600", "text", "a\tb"]
-        for name, (_, said) in refused.items():
-            with pytest.raises(ToolError, match=said):
-                await played.call(name)
+        with pytest.raises(ToolError, match="refused the call: the oven is cold"):
+            await played.call("refused")
 
 
 async def test_error_without_an_id_ends_the_only_call_at_once(plain: Make) -> None:

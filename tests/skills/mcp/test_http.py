@@ -1,4 +1,4 @@
-"""Servers over streamable HTTP, and over the server-sent events that came before it."""
+"""Servers over streamable HTTP."""
 
 import asyncio
 import os
@@ -10,15 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from mcp.server import MCPServer
 from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
 
 from callboard.errors import ToolError
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
 from tests.fakes.http_answer import answering
-from tests.fakes.http_server import HttpServer
 from tests.fakes.mcp_http import ForgetfulServer
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
 
@@ -229,38 +226,3 @@ async def test_lone_surrogate_is_replaced_and_invalid_json_fails_call(
             ToolError, match=r"The answer of the MCP server 'far' cannot be read \(.*may have taken effect"
         ):
             await far.call("run")
-
-
-class ForgetfulEvents:
-    """A server of the older transport that can be told to refuse messages until a new session is opened."""
-
-    def __init__(self) -> None:
-        server = MCPServer("older")
-        server.add_tool(lambda: "here", "where", description="Says where it is.")
-        self._app = server.sse_app()
-        self.is_forgetful = False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.is_forgetful = self.is_forgetful and scope["method"] == "POST"
-        refusal = PlainTextResponse("Could not find session", 404)
-        await (refusal if self.is_forgetful else self._app)(scope, receive, send)
-
-
-async def test_older_transport_is_used_if_declared_or_detected(log: Log) -> None:
-    older = ForgetfulEvents()
-    async with HttpServer(older, interface="asgi3") as server:
-        url = f"http://127.0.0.1:{server.port}/sse"
-        for transport in (None, "sse"):
-            far = Played(RunningServer(ServerDeclaration("far", url=url, transport=transport), *QUICK))
-            async with far.running():
-                await log.until("mcp_server_ready")
-                assert (await far.call("where")).text == "here"
-                older.is_forgetful = True
-                assert (await far.call("where")).text == "here"
-                await log.until("mcp_session_forgotten")
-                await log.until("mcp_server_ready")
-        wrong = Played(RunningServer(ServerDeclaration("far", url=url, transport="http"), *QUICK))
-        async with wrong.running():
-            assert wrong.server.state.status == "restarting"
-    lost = [line["reason"].partition("; ")[2] for line in log.of("mcp_server_lost")]
-    assert lost == ["it speaks the older transport, which is tried next", ""]

@@ -41,16 +41,16 @@ def nested(levels: int, keyword: str = "items") -> dict[str, Any]:
         ({"type": None, "properties": {"a": None}, "required": None}, {"a": {}}),
         (having({"type": "string", "enum": None, "items": None, "minLength": None}), {"a": TEXT}),
         # Drafts 3 to 7, and OpenAPI 3.0.
-        (having({"minimum": 1, "exclusiveMinimum": True}), {"a": {"exclusiveMinimum": 1}}),
-        (having({"exclusiveMaximum": True}), {"a": {}}),
+        (having({"minimum": 1, "exclusiveMinimum": True}), {"a": {"minimum": 1}}),
         (having({"type": "string", "nullable": True}), {"a": {"type": ["string", "null"]}}),
         (
             having({"items": [TEXT, {}], "additionalItems": False}),
             {"a": {"prefixItems": [TEXT, {}], "items": False}},
         ),
-        # Types as other languages name them.
+        # Gemini's types, unknown ones, and one that is repeated.
         (having({"type": "STRING"}), {"a": TEXT}),
-        (having({"type": ["int", "None"]}), {"a": {"type": ["integer", "null"]}}),
+        (having({"type": ["string", "int"]}), {"a": {}}),
+        (having({"type": ["STRING", "string"]}), {"a": {"type": ["string"]}}),
         # Constraints of a wrong type, and expensive ones.
         (having({"minimum": "1", "maxLength": -1, "multipleOf": 0, "format": 1}), {"a": {}}),
         (having({"pattern": "^(a+)+$", "patternProperties": {"^(a+)+$": {}}, "contains": {}}), {"a": {}}),
@@ -108,7 +108,6 @@ def test_reference_points_to_moved_target(part: dict[str, Any], reference: str, 
     [
         ({"type": "array"}, "not of type 'object'"),
         ("text", "no schema at ''"),
-        (having({"type": "nonsense"}), "unknown type 'nonsense' at '/properties/a/type'"),
         ({"properties": ["a"]}, "no object at '/properties'"),
         ({"properties": {}, "required": "a"}, "no list of names at '/required'"),
         (having({}, description="x" * 60_000), "over 50000 characters"),

@@ -138,7 +138,7 @@ async def test_restrictions_in_files_of_other_clients_hold(tmp_path: Path, monke
     monkeypatch.setenv("TOWN_NAME", "Graz")
     names = ["pid", "count", "variable"]
     entries: dict[str, dict[str, Any]] = {
-        "gemini": {"env": {"TOWN": "$TOWN_NAME"}, "includeTools": ["pid", "v*"], "excludeTools": ["pid"]},
+        "gemini": {"env": {"TOWN": "${TOWN_NAME}"}, "includeTools": ["pid", "v*"], "excludeTools": ["pid"]},
         "roo": {"excludeTools": names[:1], "disabledTools": names[1:]},
         "copilot": {"tools": ["count"]},
         "off": {},

@@ -18,7 +18,6 @@ import httpx2
 import structlog
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.session import ClientRequestContext
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types import (
@@ -59,9 +58,6 @@ STOP_SECONDS = 10.0
 
 CONNECTION_ERRORS = (MCPError, OSError, RuntimeError, ValueError, httpx2.HTTPError, anyio.BrokenResourceError)
 """The exceptions of a connection that fails, single or in anyio's groups."""
-
-_SESSION_IN_URL = re.compile(r"[?&]session_?id=", re.IGNORECASE)
-"""The older transport has the session's id in the URL."""
 
 _REQUEST_STATUSES = frozenset({401, 403, 413, 422, 429, 500})
 """The statuses that are errors of one call. Others, such as a plain 400 or 503, may mean that the server has restarted:
@@ -112,21 +108,6 @@ async def connect(
         yield Session(declaration, client, signals)
 
 
-async def offers_event_stream(declaration: ServerDeclaration) -> bool:
-    """Return whether a URL that refuses streamable HTTP offers the older transport's stream of events.
-
-    https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility
-    """
-    try:
-        async with _http_client(declaration, Signals()) as http:
-            with anyio.move_on_after(CONNECT_SECONDS):
-                async with http.stream("GET", declaration.url, headers={"Accept": EVENTS}) as response:
-                    return response.is_success and response.headers.get("content-type", "").startswith(EVENTS)
-    except (httpx2.HTTPError, OSError):
-        pass
-    return False
-
-
 _Streams = tuple[Any, Any]
 
 
@@ -159,16 +140,11 @@ async def _open_transport(declaration: ServerDeclaration, signals: Signals) -> A
             yield streams
         return
     http = _http_client(declaration, signals)
-    if declaration.transport == "sse":
-        # The SDK opens and closes this client.
-        async with sse_client(declaration.url, httpx_client_factory=lambda **_: http) as streams:  # type: ignore[arg-type] # ours needs none
-            yield streams
-    else:
-        async with (
-            http,
-            streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
-        ):
-            yield streams
+    async with (
+        http,
+        streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
 
 
 @asynccontextmanager
@@ -216,16 +192,13 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
         response.stream = _CheckedBody(response.stream, response.headers)
         call = sent_call.get() if _is_call(response.request) else None
         if call is not None:
-            call.has_session = _has_session(response.request)
+            call.has_session = MCP_SESSION_ID in response.request.headers
         if call is not None and call.has_session and await _is_session_forgotten(response):
             signals.forget(call)
-        elif call is not None and declaration.transport != "sse" and response.status_code in _REQUEST_STATUSES:
+        elif call is not None and response.status_code in _REQUEST_STATUSES:
             call.http_error = _describe_status(response)
         elif response.status_code in (401, 403):
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
-        elif declaration.transport == "sse" and response.request.method == "POST" and response.is_error:
-            # After such a status the SDK stops sending, and callers would wait forever.
-            signals.end(f"it answered HTTP {response.status_code}")
 
     # No limit on reading, because streams of notifications are silent for hours. The executor limits calls.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
@@ -236,10 +209,6 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 def _is_call(request: httpx2.Request) -> bool:
     return request.method == "POST" and json.loads(request.content or b"{}").get("method") == "tools/call"
-
-
-def _has_session(request: httpx2.Request) -> bool:
-    return MCP_SESSION_ID in request.headers or _SESSION_IN_URL.search(str(request.url)) is not None
 
 
 def _describe_status(response: httpx2.Response) -> str:

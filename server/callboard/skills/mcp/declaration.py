@@ -19,19 +19,14 @@ from callboard.redaction import SECRET_NAME, Redaction, is_secret, secrets_in_ur
 Confirm = Literal["never", "unless_read_only", "always"]
 """The tools of a server that need the user's approval. `unless_read_only` relies on the server's own hints."""
 
-Transport = Literal["http", "sse"]
-"""The transport of a server with a URL: streamable HTTP, or its predecessor with server-sent events (2024-11-05)."""
-
-
 _SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?([^\"']+)", re.IGNORECASE)
 """A name that ends like the name of a secret, and the value. The value in `--key-column=id` is not a secret."""
 
 
 @dataclass(frozen=True)
 class ServerDeclaration:
-    """One MCP server: a `command` that uses its standard streams, or a `url` that uses `transport`.
+    """One MCP server: a `command` that uses its standard streams, or a `url` with streamable HTTP.
 
-    Without a `transport`, streamable HTTP is tried first, and server-sent events if that is refused.
     `McpServer` describes the fields.
 
     Raises:
@@ -49,7 +44,6 @@ class ServerDeclaration:
     confirm: Confirm = "never"
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     trusted: bool = False
-    transport: Transport | None = None
     include_tools: tuple[str, ...] | None = None
     exclude_tools: tuple[str, ...] = ()
 

@@ -5,7 +5,6 @@ Many servers are broken in part, and their users want the rest: the tools that c
 """
 
 import json
-import re
 from typing import Any, Self
 
 import anyio.lowlevel
@@ -35,18 +34,6 @@ _OTHER_RESULTS = frozenset({"protocolVersion", "capabilities", "supportedVersion
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 _NEEDLESS = frozenset({"_meta", "annotations", "icons", "size"})
 """Fields of blocks that are never shown. An invalid value must not cost the block."""
-
-_ID = re.compile(
-    r"""
-    \s* \{ \s* (?: "jsonrpc" \s*:\s* "2\.0" \s*,\s* )?
-    (?:
-        "id" \s*:\s* (?P<first> \d+ | "[^"\\]*" ) \s*,\s* "(?: result | error )"
-        | "(?: result | error )" .* "id" \s*:\s* (?P<last> \d+ | "[^"\\]*" ) \s* \} \s* \Z
-    )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-"""The id of an answer, in the two places where servers write it: before the result and at the end."""
 
 _log = structlog.get_logger(__name__)
 
@@ -121,13 +108,12 @@ def _repair_message(error: ValidationError) -> SessionMessage | None:
     """
     given = error.errors()[0]["input"]
     message = _read_json(given) if isinstance(given, str) else given
-    if isinstance(message, dict) and ("result" in message or "error" in message):
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_python(_complete(message), by_name=False))
-        except ValidationError:
-            answered = message.get("id")
-    else:
-        answered = _find_id(given) if isinstance(given, str) and message is None else None
+    if not isinstance(message, dict) or message.keys().isdisjoint(("result", "error")):
+        return None
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_python(_complete(message), by_name=False))
+    except ValidationError:
+        answered = message.get("id")
     if not isinstance(answered, int | str):
         return None
     reason = ErrorData(code=PARSE_ERROR, message=f"the message is not valid JSON-RPC: {error.errors()[0]['msg']}")
@@ -217,12 +203,3 @@ def _read_json(text: str) -> object:
         return json.loads(storable_json(text.encode("utf-8", "replace")), strict=False)
     except (ValueError, RecursionError):
         return None
-
-
-def _find_id(text: str) -> int | str | None:
-    """Return the id of an answer that is not valid JSON, because it was cut off or is nested too deeply."""
-    found = _ID.match(text)
-    if found is None:
-        return None
-    answered: int | str = json.loads(found["first"] or found["last"])
-    return answered

@@ -25,21 +25,6 @@ MAX_LEVELS = 64
 MAX_DESCRIPTION_CHARS = 4_000
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-_TYPE_ALIASES = {
-    "str": "string",
-    "text": "string",
-    "int": "integer",
-    "long": "integer",
-    "float": "number",
-    "double": "number",
-    "bool": "boolean",
-    "dict": "object",
-    "map": "object",
-    "list": "array",
-    "none": "null",
-}
-"""Names of types in other languages. Names in capitals, as in Gemini's schemas, are accepted too."""
-
 _VALUES = frozenset({"const", "default", "examples"})
 _TEXTS = frozenset({"title", "description", "format", "x-mcp-header"})
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
@@ -64,7 +49,7 @@ def clean_schema(given: object) -> dict[str, Any]:
     """Return the schema of a tool's arguments in JSON Schema 2020-12. Raises `ValueError` with the defect.
 
     Invalid forms with a certain meaning are converted: PHP's `[]` for an empty object, null for a missing keyword,
-    draft 4's `exclusiveMinimum: true`, OpenAPI's `nullable`, and types in other languages' names.
+    OpenAPI's `nullable`, and types in capitals, as in Gemini's schemas.
     """
     try:
         length = len(json.dumps(given, allow_nan=False))
@@ -212,9 +197,6 @@ def _escape(name: str) -> str:
 def _convert_old_keywords(given: dict[str, Any]) -> dict[str, Any]:
     """Convert the keywords of JSON Schema's drafts 4 to 7 and of OpenAPI 3.0 to 2020-12."""
     schema = dict(given)
-    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if schema.get(exclusive) is True and bound in schema:
-            schema[exclusive] = schema.pop(bound)
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema["items"]
         schema["items"] = schema.get("additionalItems")
@@ -236,8 +218,7 @@ def _clean_value(key: str, value: Any, place: str) -> Any:
                 raise ValueError(f"its schema refers at '{place}' to something outside of it")
             return value
         case "type":
-            names = _clean_type(value, place)
-            return names[0] if len(names) == 1 else names or None
+            return _clean_type(value)
         case "enum":
             return _as_list(value) or None
         case "required":
@@ -254,18 +235,12 @@ def _clean_value(key: str, value: Any, place: str) -> Any:
     return None
 
 
-def _clean_type(value: Any, place: str) -> list[str]:
-    """Return the names of the types, or an empty list if any type is allowed."""
-    names: list[str] = []
-    for given in _as_list(value):
-        name = "null" if given is None else str(given).lower()
-        name = _TYPE_ALIASES.get(name, name)
-        if name == "any":
-            return []
-        if name not in _TYPES:
-            raise ValueError(f"its schema has an unknown type {str(given)[:40]!r} at '{place}'")
-        names.append(name)
-    return list(dict.fromkeys(names))
+def _clean_type(value: Any) -> Any:
+    """Return the names of the types, or None if one is unknown: then any type is allowed."""
+    names = ["null" if given is None else str(given).lower() for given in _as_list(value)]
+    if not _TYPES.issuperset(names):
+        return None
+    return names[0] if len(names) == 1 else list(dict.fromkeys(names)) or None
 
 
 def _clean_names(value: Any, place: str) -> list[str]:

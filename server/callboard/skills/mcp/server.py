@@ -45,9 +45,6 @@ LAST_CALLS_SECONDS = 3.0
 MAX_NOTES = 20
 """The most notes about tools that are left out, and the most log lines about them for each reading of the list."""
 
-_REFUSALS = ("Server returned an error response", "Not Found")
-"""The SDK's messages for an unsuccessful status without a JSON-RPC body, such as from a URL of another protocol."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -218,8 +215,6 @@ class RunningServer:
                 await self._serve(session, started_or_failed)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = clean_text(self.declaration.hide(_describe_error(error)))
-            if self._session is None and reason.endswith(_REFUSALS) and await self._find_transport():
-                reason += "; it speaks the older transport, which is tried next"
             signals.end(reason)
             if self._ended_unready():
                 return "it ended before it was ready; CALLBOARD_LOG_LEVEL=debug logs what it writes"
@@ -230,15 +225,6 @@ class RunningServer:
     def _ended_unready(self) -> bool:
         """Return whether the latest connection ended without a reason before the server was ready."""
         return self._ready_since is None and self._signals.end_reason == ENDED
-
-    async def _find_transport(self) -> bool:
-        """Return whether a URL that refuses streamable HTTP uses the older transport, and then use that."""
-        from callboard.skills.mcp.connection import offers_event_stream
-
-        if not self.declaration.url or self.declaration.transport or not await offers_event_stream(self.declaration):
-            return False
-        self.declaration = replace(self.declaration, transport="sse")
-        return True
 
     async def _serve(self, session: "Session", started_or_failed: asyncio.Event) -> None:
         signals = self._signals

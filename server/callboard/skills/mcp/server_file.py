@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,20 +12,18 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from callboard.errors import AgentError, SettingsError
-from callboard.skills.mcp.declaration import ServerDeclaration, Transport
+from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.skill import find_clash
 
-PLACES = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp",), ("context_servers",), ())
-"""The keys that contain the servers: in most clients, in VS Code's `mcp.json`, in VS Code's settings, in OpenCode, and
-in Zed. The servers may also be the whole file. A place that contains another place with servers is not read."""
+PLACES = ("mcpServers", "servers")
+"""The keys that contain the servers: in most clients, and in VS Code."""
 
 _FIELDS = {
     "timeoutSeconds": "timeout_seconds",
     "type": "transport",
-    # Gemini CLI, Windsurf, OpenCode, and Cline.
+    # Gemini CLI, Windsurf, and Cline.
     "httpUrl": "url",
     "serverUrl": "url",
-    "environment": "env",
     "transportType": "transport",
     # Gemini CLI and Copilot.
     "includeTools": "include_tools",
@@ -34,14 +31,7 @@ _FIELDS = {
 }
 """The fields of a declaration that have other names in files."""
 
-_TYPES: Mapping[str, Transport | None] = {
-    "stdio": None,
-    "local": None,
-    "http": "http",
-    "streamablehttp": "http",
-    "remote": "http",
-    "sse": "sse",
-}
+_TYPES = frozenset({"stdio", "http", "streamablehttp"})
 _ENABLED = {"disabled": False, "enabled": True, "isActive": True}
 """The fields that turn a server off, with their values if it is on."""
 
@@ -49,15 +39,10 @@ _VARIABLE = re.compile(
     r"""
     \$\{ (?P<vscode> input | command | config ) : [^}]* \}
     | \$\{ (?:env:)? (?P<name> [A-Za-z_]\w* ) (?: :- (?P<default> [^}]* ) )? \}
-    | \{env: (?P<opencode> [A-Za-z_]\w* ) \}
-    | \{ (?P<file> file ) : [^}]* \}
     """,
     re.VERBOSE,
 )
 _WITH_VARIABLES = frozenset({"command", "args", "env", "cwd", "url", "headers"})
-_BARE_VARIABLE = re.compile(r"(?<!\S)\$([A-Za-z_]\w*)(?!\S)")
-"""Gemini CLI's `$NAME`, alone or after a blank (`Bearer $NAME`): a dollar sign elsewhere may be part of a password."""
-
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
@@ -117,21 +102,14 @@ def _list_entries(path: Path) -> list[tuple[str, str, Any]]:
         raise SettingsError(f"{path}: the file of MCP servers is not UTF-8.") from error
     except json.JSONDecodeError as error:
         raise SettingsError(f"{path}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}.") from error
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for keys in PLACES:
-        entries = content
-        for key in keys:
-            entries = entries.get(key) if isinstance(entries, dict) else None
-        is_outer = any(place[: len(keys)] == keys for place in found)
-        if isinstance(entries, dict) and not is_outer and _has_servers(keys, entries):
-            found[keys] = entries
-    if not found:
+    if not isinstance(content, dict) or not any(isinstance(content.get(key), dict) for key in PLACES):
         raise SettingsError(f'{path}: write the servers as {{"mcpServers": {{"name": {{"command": …}}}}}}.')
     return [
-        (".".join([*keys, name]), name, entry)
-        for keys, entries in found.items()
+        (f"{key}.{name}", name, entry)
+        for key in PLACES
+        if isinstance(entries := content.get(key), dict)
         for name, entry in entries.items()
-        if keys != ("mcpServers",) or _is_allowed(name, content.get("mcp"))
+        if key == "servers" or _is_allowed(name, content.get("mcp"))
     ]
 
 
@@ -143,19 +121,6 @@ def _is_allowed(name: str, rules: Any) -> bool:
     allowed, excluded = (rules.get("allowed"), rules.get("excluded")) if isinstance(rules, dict) else (None, None)
     is_listed = not isinstance(allowed, list) or name in allowed
     return is_listed and not (isinstance(excluded, list) and name in excluded)
-
-
-def _has_servers(keys: tuple[str, ...], entries: dict[str, Any]) -> bool:
-    """Return whether a place contains servers, and not other settings."""
-    if keys == ("mcp",):
-        # Gemini CLI's `mcp` has texts and lists, beside `mcpServers`.
-        return any(isinstance(entry, dict) for entry in entries.values())
-    if not keys:
-        return bool(entries) and all(
-            isinstance(entry, dict) and not {"command", "url"}.isdisjoint(_FIELDS.get(key, key) for key in entry)
-            for entry in entries.values()
-        )
-    return True
 
 
 def _strip_comments(text: str) -> str:
@@ -178,29 +143,21 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     entry = {_FIELDS.get(key, key): value for key, value in given.items() if value is not None}
     if "envFile" in entry:
         raise AgentError("its envFile is not read; write the variables into env, for example as ${NAME}")
-    for field in ("env", "headers"):
-        if isinstance(values := entry.get(field), dict):
-            entry[field] = {
-                key: _BARE_VARIABLE.sub(r"${\1}", value) if isinstance(value, str) else value
-                for key, value in values.items()
-            }
     # Gemini CLI, and Roo Code and Windsurf.
     if excluded := [entry.pop(key) for key in ("excludeTools", "disabledTools") if key in entry]:
         invalid = [one for one in excluded if not isinstance(one, list)]
         entry["exclude_tools"] = invalid[0] if invalid else [*chain.from_iterable(excluded)]
-    command, args = entry.get("command"), entry.get("args", [])
-    if isinstance(command, list) and command and isinstance(args, list):
-        # OpenCode's command includes the arguments.
-        entry |= {"command": command[0], "args": [*command[1:], *args]}
-    kind = re.sub(r"[-_ ]", "", str(entry.get("transport") or "stdio")).lower()
+    kind = re.sub(r"[-_ ]", "", str(entry.pop("transport", "") or "stdio")).lower()
+    if kind == "sse":
+        raise AgentError("its transport, sse, is not supported; use its address for http, or npx mcp-remote")
     if kind not in _TYPES:
-        raise AgentError("its type is unknown; use stdio, http or sse")
+        raise AgentError("its type is unknown; use stdio or http")
     expanded = {key: _expand(value) if key in _WITH_VARIABLES else value for key, value in entry.items()}
-    return {**expanded, "name": name, "transport": _TYPES[kind]}
+    return {**expanded, "name": name}
 
 
 def _expand(value: Any) -> Any:
-    """Replace `${NAME}`, `${NAME:-default}` and `{env:NAME}` in the value's texts. Raises `AgentError`."""
+    """Replace `${NAME}` and `${NAME:-default}` in the value's texts. Raises `AgentError`."""
     match value:
         case str():
             return _VARIABLE.sub(_look_up, value)
@@ -215,9 +172,7 @@ def _expand(value: Any) -> Any:
 def _look_up(variable: re.Match[str]) -> str:
     if variable["vscode"]:
         raise AgentError(f"only VS Code knows {variable[0]}; write ${{NAME}} for a variable of the environment")
-    if variable["file"]:
-        raise AgentError(f"only OpenCode knows {variable[0]}; write ${{NAME}} for a variable of the environment")
-    name = variable["name"] or variable["opencode"]
+    name = variable["name"]
     found = os.environ.get(name, variable["default"])
     if found is None:
         raise AgentError(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
@@ -227,7 +182,6 @@ def _look_up(variable: re.Match[str]) -> str:
 def _explain(place: str, detail: ErrorDetails) -> str:
     names = {
         "timeout_seconds": "timeoutSeconds",
-        "transport": "type",
         "include_tools": "includeTools",
         "exclude_tools": "excludeTools",
     }

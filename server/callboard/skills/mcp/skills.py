@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from callboard.calls import Services
 from callboard.errors import AgentError
 from callboard.settings import SkillSettings
-from callboard.skills.mcp.declaration import Confirm, ServerDeclaration, Transport
+from callboard.skills.mcp.declaration import Confirm, ServerDeclaration
 from callboard.skills.mcp.server import McpState, RunningServer
 from callboard.skills.mcp.server_file import read_server_file
 from callboard.skills.skill import Skill, SkillState
@@ -35,12 +35,11 @@ class McpServer(Skill):
         args: The program's arguments.
         env: Variables for the program, added to a few harmless ones of this process. No others are passed on.
         cwd: The program's working directory.
-        url: The address of a server over HTTP.
+        url: The address of a server over streamable HTTP.
         headers: The headers of all HTTP requests.
         confirm: The tools that need the user's approval. `Agent(confirm=("files_*",))` sets it for one agent.
         timeout_seconds: The time limit of a call.
         trusted: The server's hint that a tool only reads is believed, which `confirm="unless_read_only"` needs.
-        transport: `"http"` or `"sse"` (the older one) for a `url`; by default it is detected.
         include_tools: Only these tools are offered, by the server's own names; `*` stands for any text.
         exclude_tools: These tools are not offered, also if they are included.
 
@@ -61,7 +60,6 @@ class McpServer(Skill):
         confirm: Confirm = "never",
         timeout_seconds: float | None = None,
         trusted: bool = False,
-        transport: Transport | None = None,
         include_tools: Sequence[str] | None = None,
         exclude_tools: Sequence[str] = (),
     ) -> None:
@@ -77,7 +75,6 @@ class McpServer(Skill):
                 confirm=confirm,
                 timeout_seconds=timeout_seconds,
                 trusted=trusted,
-                transport=transport,
                 include_tools=None if include_tools is None else tuple(include_tools),
                 exclude_tools=tuple(exclude_tools),
             )
@@ -119,7 +116,7 @@ class McpSettings(SkillSettings):
 class McpServers(Skill):
     """The tools of all MCP servers in a JSON file `{"mcpServers": {"name": {"command": …, "args": […]}}}`.
 
-    The keys are `command`, `args`, `env`, `cwd`, or `url`, `headers` and `type` (`http` or `sse`); `disabled`; and
+    The keys are `command`, `args`, `env`, `cwd`, or `url` and `headers`; `type`, `disabled`; and
     Callboard's own `confirm`, `trusted` and `timeoutSeconds`. Other clients' names of these keys are accepted too, and
     their lists of tools and servers that may be used.
     `${NAME}` and `${NAME:-default}` in a value are replaced from the environment. The file is read when the application

@@ -6,7 +6,6 @@
 import asyncio
 import ssl
 from dataclasses import replace
-from functools import cache
 from urllib.parse import urljoin
 
 import httpx
@@ -15,6 +14,7 @@ from callboard._version import __version__
 from callboard.errors import AddressRefused, ToolError, ToolTimeout
 from callboard.reading.formats import Download, Kind
 from callboard.skills.web.guard import Guard, normalize_host, read_url
+from callboard.tls import tls_context
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 SILENCE_TIMEOUT_SECONDS = 15.0
@@ -80,12 +80,6 @@ def redirect_target(response: httpx.Response) -> httpx.URL:
         return read_url(urljoin(str(response.url), response.headers["location"]))
     except ValueError as error:
         raise AddressRefused(f"{response.url.host} redirects to an invalid address: try another page.") from error
-
-
-@cache
-def tls_context() -> ssl.SSLContext:
-    """Return the default certificates. Cached, because loading them takes longer than many requests."""
-    return httpx.create_ssl_context()
 
 
 async def _check_redirect(response: httpx.Response) -> None:

@@ -17,9 +17,9 @@ import httpx
 
 from callboard.errors import ToolError
 from callboard.redaction import secrets_in_url
-from callboard.skills.web.client import tls_context
 from callboard.text import storable
 from callboard.threads import Threads
+from callboard.tls import tls_context
 
 if TYPE_CHECKING:
     from ddgs import DDGS
@@ -155,13 +155,9 @@ class Brave(Engine):
 
 
 class Tavily(Engine):
-    """Tavily's search, with a key (docs.tavily.com, "POST /search", and its Python client).
-
-    Tavily has no pages. The second page is the end of a longer list.
-    """
+    """Tavily's search, with a key (docs.tavily.com, "POST /search", and its Python client). It has no pages."""
 
     name = "Tavily"
-    MAX_COUNT: ClassVar = 20
 
     def __init__(self, api_key: str, base_url: str = "https://api.tavily.com") -> None:
         self._api_key = api_key
@@ -170,13 +166,12 @@ class Tavily(Engine):
 
     async def search(self, query: SearchQuery) -> list[SearchResult]:
         """Return the results. Raises `ToolError` if Tavily fails."""
-        count = query.page * RESULTS
-        if count > self.MAX_COUNT:
-            raise ToolError(f"Tavily has only {self.MAX_COUNT // RESULTS} pages.")
+        if query.page > 1:
+            raise ToolError("Tavily has only one page.")
         body: dict[str, Any] = {
             "query": query.words,
             "topic": "news" if query.action == "news" else "general",
-            "max_results": count,
+            "max_results": RESULTS,
         }
         if query.time_range:
             body["time_range"] = query.time_range
@@ -186,9 +181,7 @@ class Tavily(Engine):
         used_up = "the plan's searches are used up"
         advice = {401: "check CALLBOARD_TAVILY_API_KEY", 432: used_up, 433: used_up}
         answer = await request_json(self.name, "POST", f"{self._base_url}/search", advice, json=body, headers=headers)
-        # Cut before entries are filtered: otherwise a skipped entry would move another one onto two pages.
-        entries = find_list(answer, "results")[count - RESULTS :]
-        return read_results(entries, snippet="content", published=("published_date",))
+        return read_results(find_list(answer, "results"), snippet="content", published=("published_date",))
 
 
 class DuckDuckGo(Engine):

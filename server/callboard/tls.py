@@ -1,4 +1,4 @@
-"""The TLS certificates that are trusted for model endpoints."""
+"""The TLS certificates that are trusted for model endpoints, search engines and web pages."""
 
 import os
 import ssl
