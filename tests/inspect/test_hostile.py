@@ -159,7 +159,7 @@ async def test_every_page_shows_text_of_users_models_and_tools_as_text(tmp_path:
         for path in told:
             assert "<script>" in (await open_page(path)).words
         pages = [place("call", id=one, run=run, chat=chat) for one in ids]
-        pages += [place("tools"), place("agent", id="scripted")]
+        pages += [place("agent", id="scripted")]
         pages += [place("chats", text=MARKUP), place("calls", text=MARKUP, tool=MARKUP, agent=MARKUP)]
         pages += [place("", user=IDS["user"]["id"])]
         for path in pages:

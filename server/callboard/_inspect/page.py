@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from callboard._inspect.access_control import keep_session
 from callboard._inspect.rendering import render, write
@@ -110,14 +110,3 @@ def read_number(request: Request, name: str) -> int:
     if not (given.isascii() and given.isdigit() and len(given) < 9):
         raise RequestError(f"{name} must be a number")
     return int(given)
-
-
-def download(content: str | AsyncIterator[str], name: str, media_type: str, *, is_shown: bool = False) -> Response:
-    """Return a text, or its pieces, as a download. With `is_shown`, the browser shows it as plain text instead."""
-    headers = {
-        "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
-        "Content-Security-Policy": "default-src 'none'; sandbox",
-    }
-    if isinstance(content, str):
-        return PlainTextResponse(content, media_type=media_type, headers=headers)
-    return StreamingResponse(content, media_type=media_type, headers=headers)
