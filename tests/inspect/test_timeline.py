@@ -135,8 +135,6 @@ def test_kind_of_a_text_is_recognized() -> None:
         assert read_value(text) == ShownValue(text)
     assert read_value("data:image/png;base64,AAAA").is_picture
     assert not read_value("data:image/svg+xml;base64,AAAA").is_picture
-    [source] = read_value('[{"source_number": "7", "title": "t", "url": "https://a.example"}]').sources
-    assert (source.number, source.title, source.url) == ("7", "t", "https://a.example")
 
 
 def test_only_http_and_https_urls_are_web_addresses() -> None:

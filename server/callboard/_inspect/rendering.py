@@ -161,10 +161,5 @@ ENVIRONMENT.globals.update(version=__version__, state_labels=STATE_LABELS, forma
 
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:
-    """Return a page from a template."""
-    return HTMLResponse(write(template, visit, **values), status)
-
-
-def write(template: str, visit: Visit, **values: object) -> str:
-    """Return the HTML of a template."""
-    return ENVIRONMENT.get_template(template).render(visit=visit, **values)
+    """Return a page, or the live part of one, from a template. `values` are the template's."""
+    return HTMLResponse(ENVIRONMENT.get_template(template).render(visit=visit, **values), status)
