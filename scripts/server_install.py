@@ -13,10 +13,9 @@ import argparse
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
-
-from installer import InstallationFailed, Installer, Say
 
 ROOT = Path(__file__).resolve().parent.parent
 SCOPES = ("server", "all", "dev")
@@ -24,7 +23,7 @@ SCOPES = ("server", "all", "dev")
 
 
 class ServerNotInstalled(Exception):
-    """The installation failed; the message has the last lines of its output."""
+    """The installation failed; the installer has printed the reason."""
 
 
 def is_installed(scope: str = "server") -> bool:
@@ -34,7 +33,7 @@ def is_installed(scope: str = "server") -> bool:
     return any(kept == [name, _fingerprint(name)] for name in wider)
 
 
-def install_server(scope: str = "server", say: Say = print) -> None:
+def install_server(scope: str = "server") -> None:
     """Install the server with `scope` unless it is installed; raises `ServerNotInstalled`."""
     if is_installed(scope):
         return
@@ -42,16 +41,15 @@ def install_server(scope: str = "server", say: Say = print) -> None:
     uv = shutil.which("uv")
     pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
     install = (uv, "pip", "install", "--python", sys.executable) if uv else pip
-    installer = Installer(Path(sys.prefix), Path(sys.prefix) / "callboard-install.log", say)
     try:
         # The lock has all dependencies, so pip must not add others.
         locked = ("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
-        installer.run("Installing the packages of the lock", *install, *locked)
+        subprocess.run((*install, *locked), check=True, stdin=subprocess.DEVNULL)
         # The lock also has the requirements of the build, so nothing else is downloaded.
-        installer.run("Installing Callboard", *install, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    except InstallationFailed as failure:
-        tool = "uv" if uv else "pip"
-        raise ServerNotInstalled(f"{tool} could not install the Callboard server. {failure}") from None
+        own = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        subprocess.run((*install, *own), check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as failure:
+        raise ServerNotInstalled(f"Callboard is not installed; see the messages above. {failure}") from None
     _stamp().write_text(f"{scope} {_fingerprint(scope)}", "utf-8")
 
 

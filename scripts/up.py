@@ -177,7 +177,7 @@ def install_server() -> None:
     """Install the server into the environment that runs this script, unless it is installed."""
     if not server_install.is_installed():
         with step("Installing the Callboard server"):
-            server_install.install_server(say=say)
+            server_install.install_server()
 
 
 def start_server(plan: Plan, running: list[Service]) -> None:
