@@ -94,9 +94,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def _add_server(commands: Commands) -> None:
     """Add `serve` and `agents`."""
-    serve = commands.add_parser("serve", help="start the server")
-    serve.add_argument("--reload", action="store_true", help="restart when one of your agent files changes")
-
+    commands.add_parser("serve", help="start the server")
     commands.add_parser("agents", help="list the agents, their tools, and which agents could not be loaded and why")
 
 
