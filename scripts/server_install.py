@@ -22,10 +22,6 @@ SCOPES = ("server", "all", "dev")
 """What can be installed; each scope includes those before it."""
 
 
-class ServerNotInstalled(Exception):
-    """The installation failed; the installer has printed the reason."""
-
-
 def is_installed(scope: str = "server") -> bool:
     """Return whether `scope`, or a scope that includes it, is installed here from the current lock."""
     wider = SCOPES[SCOPES.index(scope) :]
@@ -34,7 +30,7 @@ def is_installed(scope: str = "server") -> bool:
 
 
 def install_server(scope: str = "server") -> None:
-    """Install the server with `scope` unless it is installed; raises `ServerNotInstalled`."""
+    """Install the server with `scope` unless it is installed. If the installer fails, exit."""
     if is_installed(scope):
         return
     _stamp().unlink(missing_ok=True)
@@ -49,7 +45,7 @@ def install_server(scope: str = "server") -> None:
         own = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
         subprocess.run((*install, *own), check=True, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError) as failure:
-        raise ServerNotInstalled(f"Callboard is not installed; see the messages above. {failure}") from None
+        sys.exit(f"Callboard is not installed; see the messages above. {failure}")
     _stamp().write_text(f"{scope} {_fingerprint(scope)}", "utf-8")
 
 
@@ -69,7 +65,4 @@ def _fingerprint(scope: str) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("scope", nargs="?", choices=SCOPES, default="server", help="how much (default: %(default)s)")
-    try:
-        install_server(parser.parse_args().scope)
-    except ServerNotInstalled as error:
-        sys.exit(str(error))
+    install_server(parser.parse_args().scope)
