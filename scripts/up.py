@@ -1,6 +1,6 @@
 """Start the Callboard server and a real Open WebUI with the pipe in it, until Ctrl-C.
 
-Environment:
+Environment, or `.env` in the working directory:
   CALLBOARD_PORT (8700), CALLBOARD_HOST (127.0.0.1), CALLBOARD_API_KEY and every other setting of the server
   CALLBOARD_URL          the server's address for an Open WebUI on another machine; its host is added to
                          CALLBOARD_TRUSTED_HOSTS
