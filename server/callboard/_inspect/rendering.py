@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from callboard._inspect.values import indent
+from callboard._inspect.values import indent, is_picture
 from callboard._inspect.visit import Visit
 from callboard._version import __version__
 from callboard_protocol.endings import ENDINGS, FAILED, format_ending
@@ -157,7 +157,9 @@ ENVIRONMENT.filters.update(
     number=number,
     pretty=pretty,
 )
-ENVIRONMENT.globals.update(version=__version__, state_labels=STATE_LABELS, format_ending=format_ending)
+ENVIRONMENT.globals.update(
+    is_picture=is_picture, version=__version__, state_labels=STATE_LABELS, format_ending=format_ending
+)
 
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 MAX_PARSED_CHARS = 1024 * 1024
@@ -12,24 +11,14 @@ _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+"
 _WEB = ("http", "https")
 
 
-@dataclass(frozen=True, slots=True)
-class ShownValue:
-    """A text as a page shows it, or the URL of a picture."""
-
-    text: str
-    is_picture: bool = False
-
-
-def read_value(text: str) -> ShownValue:
+def read_value(text: str) -> str:
     """Return the text, indented if it is JSON."""
-    if is_picture(text):
-        return ShownValue(text, is_picture=True)
     if len(text) > MAX_PARSED_CHARS or not text.lstrip().startswith(("{", "[")):
-        return ShownValue(text)
+        return text
     try:
-        return ShownValue(indent(json.loads(text)) or text)
+        return indent(json.loads(text)) or text
     except (ValueError, RecursionError):
-        return ShownValue(text)
+        return text
 
 
 def indent(value: object) -> str | None:
