@@ -556,7 +556,6 @@ def build_parser(prog: str | None = None, environment: Mapping[str, str] = os.en
     add("--callboard-api-key", metavar="KEY", help="the server's key (valve CALLBOARD_API_KEY)")
     add("--callboard-api-key-file", metavar="FILE", type=Path, help="file with the server's key")
     add("--access", metavar="WHO", help=f"who sees the agents: {ACCESS_WORDS} (valve ACCESS; also of existing entries)")
-    add("--rendering", choices=("details", "native"), help="how calls are drawn (valve RENDERING)")
     add("--valve", action="append", default=[], metavar="NAME=VALUE", help="set a valve; may be repeated")
     add("--id", default=FUNCTION_ID, help="the function's id in Open WebUI (default: %(default)s)")
     add("--file", type=Path, default=PIPE, help="the pipe's source (default: the one next to this script)")
@@ -583,7 +582,6 @@ def _valves(options: argparse.Namespace) -> dict[str, str]:
         "CALLBOARD_URL": options.callboard_url,
         "CALLBOARD_API_KEY": options.callboard_api_key,
         "ACCESS": options.access,
-        "RENDERING": options.rendering,
     }
     if options.callboard_api_key_file and not options.callboard_api_key:
         valves["CALLBOARD_API_KEY"] = _read(options.callboard_api_key_file, "server's key").strip()

@@ -15,10 +15,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from installer import InstallationFailed, Installer, Say
 from service import Service
 
 VERSION = "0.12.4"
@@ -37,6 +36,9 @@ KNOWLEDGE = (
 # Open WebUI would download its embedding model from Hugging Face at its start; without a model it uses files as a
 # whole. Its OpenAI engine is never used then, but keeps it from loading torch.
 _KNOWLEDGE = {"BYPASS_EMBEDDING_AND_RETRIEVAL": "true", "RAG_EMBEDDING_ENGINE": "openai"}
+
+
+Say = Callable[[str], None]
 
 
 class OpenWebUIError(Exception):
@@ -70,7 +72,7 @@ def install(version: str = VERSION, say: Say = print) -> Path:
         )
         _begun(home).touch()
         shutil.rmtree(home, ignore_errors=True)
-        _build(home, python, version, say)
+        _build(home, python, version)
         _begun(home).unlink()
     return home
 
@@ -108,17 +110,13 @@ def _runs(command: Sequence[str]) -> bool:
         return False
 
 
-def _build(home: Path, python: str, version: str, say: Say) -> None:
+def _build(home: Path, python: str, version: str) -> None:
     pip = (str(home / "bin" / "python"), "-m", "pip", "install")
-    installer = Installer(home, home.with_name(f"{home.name}.log"), say)
     try:
-        installer.run("Making a virtual environment", python, "-m", "venv", str(home))
-        # Only a new pip has the option that prints the progress of a download.
-        installer.run("Updating pip", *pip, "--upgrade", "pip")
-        installer.run("Installing torch", *pip, "--progress-bar=raw", TORCH)
-        installer.run("Installing Open WebUI", *pip, "--progress-bar=raw", f"open-webui=={version}")
-    except InstallationFailed as failure:
-        raise OpenWebUIError(f"Installing Open WebUI {version} failed. {failure}") from None
+        for command in ((python, "-m", "venv", str(home)), (*pip, TORCH), (*pip, f"open-webui=={version}")):
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as failure:
+        raise OpenWebUIError(f"Installing Open WebUI {version} failed; see the messages above. {failure}") from None
 
 
 @contextlib.contextmanager

@@ -13,18 +13,13 @@ import argparse
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
-
-from installer import InstallationFailed, Installer, Say
 
 ROOT = Path(__file__).resolve().parent.parent
 SCOPES = ("server", "all", "dev")
 """What can be installed; each scope includes those before it."""
-
-
-class ServerNotInstalled(Exception):
-    """The installation failed; the message has the last lines of its output."""
 
 
 def is_installed(scope: str = "server") -> bool:
@@ -34,24 +29,23 @@ def is_installed(scope: str = "server") -> bool:
     return any(kept == [name, _fingerprint(name)] for name in wider)
 
 
-def install_server(scope: str = "server", say: Say = print) -> None:
-    """Install the server with `scope` unless it is installed; raises `ServerNotInstalled`."""
+def install_server(scope: str = "server") -> None:
+    """Install the server with `scope` unless it is installed. If the installer fails, exit."""
     if is_installed(scope):
         return
     _stamp().unlink(missing_ok=True)
     uv = shutil.which("uv")
     pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
     install = (uv, "pip", "install", "--python", sys.executable) if uv else pip
-    installer = Installer(Path(sys.prefix), Path(sys.prefix) / "callboard-install.log", say)
     try:
         # The lock has all dependencies, so pip must not add others.
         locked = ("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))
-        installer.run("Installing the packages of the lock", *install, *locked)
+        subprocess.run((*install, *locked), check=True, stdin=subprocess.DEVNULL)
         # The lock also has the requirements of the build, so nothing else is downloaded.
-        installer.run("Installing Callboard", *install, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    except InstallationFailed as failure:
-        tool = "uv" if uv else "pip"
-        raise ServerNotInstalled(f"{tool} could not install the Callboard server. {failure}") from None
+        own = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        subprocess.run((*install, *own), check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as failure:
+        sys.exit(f"Callboard is not installed; see the messages above. {failure}")
     _stamp().write_text(f"{scope} {_fingerprint(scope)}", "utf-8")
 
 
@@ -71,7 +65,4 @@ def _fingerprint(scope: str) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("scope", nargs="?", choices=SCOPES, default="server", help="how much (default: %(default)s)")
-    try:
-        install_server(parser.parse_args().scope)
-    except ServerNotInstalled as error:
-        sys.exit(str(error))
+    install_server(parser.parse_args().scope)

@@ -1,10 +1,10 @@
 """Start the Callboard server and a real Open WebUI with the pipe in it, until Ctrl-C.
 
-Environment:
+Environment, or `.env` in the working directory:
   CALLBOARD_PORT (8700), CALLBOARD_HOST (127.0.0.1), CALLBOARD_API_KEY and every other setting of the server
   CALLBOARD_URL          the server's address for an Open WebUI on another machine; its host is added to
                          CALLBOARD_TRUSTED_HOSTS
-  CALLBOARD_DATA_DIR     folder of all data: databases, logs, and secrets.json with the generated password and keys
+  CALLBOARD_DATA_DIR     folder of all data: databases, logs, and secrets.json with Open WebUI's generated password
   OPEN_WEBUI_PORT (8080) port of the Open WebUI that is started
   OPEN_WEBUI_URL         an Open WebUI that already runs; then none is installed or started
   OPEN_WEBUI_EMAIL, OPEN_WEBUI_PASSWORD or OPEN_WEBUI_API_KEY
@@ -31,7 +31,9 @@ from urllib.parse import urlsplit
 
 import install_pipe
 import openwebui
-import server_install
+from callboard._private_files import create_private_file, make_private_folder
+from callboard.errors import SettingsError
+from callboard.settings import Settings, load_settings, make_server_key, read_environment
 from service import Service, ServiceError, port_is_free
 
 SERVER_START_SECONDS = 60.0
@@ -44,25 +46,19 @@ class CannotStart(Exception):
 
 
 # Errors that are printed as a message; any other error is a defect and keeps its traceback.
-EXPLAINED = (
-    CannotStart,
-    ServiceError,
-    server_install.ServerNotInstalled,
-    openwebui.OpenWebUIError,
-    install_pipe.InstallFailed,
-)
+EXPLAINED = (CannotStart, SettingsError, ServiceError, openwebui.OpenWebUIError, install_pipe.InstallFailed)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The addresses, ports, secrets and folders of the servers to start."""
+    """The addresses, ports, secrets and folders of the servers to start; `environment` is that of the server."""
 
+    environment: Mapping[str, str]
+    settings: Settings
     data: Path
-    server_host: str
-    server_port: int
+    own_url: str
     server_url: str
     server_key: str
-    trusted_hosts: str
     open_webui_url: str | None
     open_webui_port: int
     open_webui_secret: str
@@ -72,18 +68,21 @@ class Plan:
 # ------------------------------------------------------------------------------------------------- plan
 
 
-def read_plan(environment: Mapping[str, str]) -> Plan:
-    """Read the plan from the environment and the files of an earlier run, which are made if missing.
+def read_plan() -> Plan:
+    """Read the plan from the environment, `.env`, and the files of an earlier run, which are made if missing.
 
-    Raises `CannotStart`.
+    Raises `CannotStart` or `SettingsError`.
     """
+    environment = read_environment()
     setting = {name: value for name, value in environment.items() if value}.get
-    share = Path(setting("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    data = Path(setting("CALLBOARD_DATA_DIR") or share / "callboard").expanduser().resolve()
+    server_key = make_server_key()
+    settings = load_settings(environment)
+    data = settings.data_dir.expanduser().resolve()
     made = _secrets(data / "secrets.json")
-    host = setting("CALLBOARD_HOST", "127.0.0.1")
-    port = _port(setting("CALLBOARD_PORT", "8700"), "CALLBOARD_PORT")
-    server_url = setting("CALLBOARD_URL") or f"http://{_reached_at(host)}:{port}"
+    own_url = settings.own_url
+    if own_url is None:
+        raise CannotStart("CALLBOARD_PORT is 0; it must be a port between 1 and 65535.")
+    server_url = setting("CALLBOARD_URL") or own_url
     url = setting("OPEN_WEBUI_URL")
     api_key = setting("OPEN_WEBUI_API_KEY")
     email = setting("OPEN_WEBUI_EMAIL")
@@ -93,13 +92,18 @@ def read_plan(environment: Mapping[str, str]) -> Plan:
             "OPEN_WEBUI_URL is set: set OPEN_WEBUI_EMAIL and OPEN_WEBUI_PASSWORD of an admin there too, or "
             "OPEN_WEBUI_API_KEY."
         )
+    own = {
+        "CALLBOARD_DATA_DIR": str(data),
+        "CALLBOARD_TRUSTED_HOSTS": ",".join([*settings.trusted_hosts, _host_of(server_url)]),
+    }
+    without_url = {name: value for name, value in environment.items() if name != "CALLBOARD_URL"}
     return Plan(
+        environment={"CALLBOARD_DRAIN_SECONDS": "0"} | without_url | own,
+        settings=settings,
         data=data,
-        server_host=host,
-        server_port=port,
+        own_url=own_url,
         server_url=server_url,
-        server_key=setting("CALLBOARD_API_KEY") or _kept_key(data / "api_key", made["callboard_api_key"]),
-        trusted_hosts=",".join(filter(None, (setting("CALLBOARD_TRUSTED_HOSTS"), _host_of(server_url)))),
+        server_key=server_key,
         open_webui_url=url.rstrip("/") if url else None,
         open_webui_port=_port(setting("OPEN_WEBUI_PORT", "8080"), "OPEN_WEBUI_PORT"),
         open_webui_secret=made["open_webui_secret"],
@@ -111,31 +115,17 @@ def read_plan(environment: Mapping[str, str]) -> Plan:
 
 def _secrets(file: Path) -> dict[str, str]:
     """Return the generated password and keys of this installation; only the user can read their file."""
-    names = ("open_webui_password", "open_webui_secret", "callboard_api_key")
+    names = ("open_webui_password", "open_webui_secret")
     if not file.exists():
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = json.dumps({name: secrets.token_urlsafe(18) for name in names}, indent=2)
-        _write_private(file, made + "\n")
+        make_private_folder(file.parent)
+        with os.fdopen(create_private_file(file), "w") as new:
+            json.dump({name: secrets.token_urlsafe(18) for name in names}, new, indent=2)
     file.chmod(0o600)
     try:
         kept = json.loads(file.read_text("utf-8"))
         return {name: str(kept[name]) for name in names}
     except (ValueError, KeyError, TypeError):
         raise CannotStart(f"{file} is damaged; move it away, and new secrets are made.") from None
-
-
-def _kept_key(file: Path, made: str) -> str:
-    """Return the server's key from the file that `callboard key` reads; the file is made with `made` if missing."""
-    if not file.exists():
-        _write_private(file, made + "\n")
-    if file.stat().st_mode & 0o077:
-        raise CannotStart(f"Others can read the key in {file}: delete it, or chmod 600 it if nobody has read it.")
-    return file.read_text("utf-8").strip()
-
-
-def _write_private(file: Path, text: str) -> None:
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-        new.write(text)
 
 
 def _host_of(url: str) -> str:
@@ -151,15 +141,9 @@ def _port(value: str, name: str) -> int:
     return int(value)
 
 
-def _reached_at(host: str) -> str:
-    """Return the address on this machine of a server that listens on `host`."""
-    anywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound
-    return anywhere.get(host) or (f"[{host}]" if ":" in host else host)
-
-
 def check_ports(plan: Plan) -> None:
     """Raise `CannotStart` if a port is in use; called before anything is downloaded or started."""
-    wanted = [("The Callboard server", plan.server_host, plan.server_port, "CALLBOARD_PORT")]
+    wanted = [("The Callboard server", plan.settings.host, plan.settings.port, "CALLBOARD_PORT")]
     if plan.open_webui_url is None:
         wanted.append(("Open WebUI", "127.0.0.1", plan.open_webui_port, "OPEN_WEBUI_PORT"))
     for name, host, port, setting in wanted:
@@ -173,35 +157,16 @@ def check_ports(plan: Plan) -> None:
 # ------------------------------------------------------------------------------------------------ steps
 
 
-def install_server() -> None:
-    """Install the server into the environment that runs this script, unless it is installed."""
-    if not server_install.is_installed():
-        with step("Installing the Callboard server"):
-            server_install.install_server(say=say)
-
-
 def start_server(plan: Plan, running: list[Service]) -> None:
     """Start the Callboard server and wait for it."""
-    environment = {name: value for name, value in os.environ.items() if name != "CALLBOARD_URL"}
-    environment = (
-        {"CALLBOARD_DRAIN_SECONDS": "0"}
-        | environment
-        | {
-            "CALLBOARD_HOST": plan.server_host,
-            "CALLBOARD_PORT": str(plan.server_port),
-            "CALLBOARD_API_KEY": plan.server_key,
-            "CALLBOARD_TRUSTED_HOSTS": plan.trusted_hosts,
-            "CALLBOARD_DATA_DIR": str(plan.data),
-        }
-    )
     server = Service(
         name="The Callboard server",
         command=[str(Path(sys.executable).with_name("callboard")), "serve"],
-        environment=environment,
+        environment=plan.environment,
         log=plan.data / SERVER_LOG,
-        health=f"http://{_reached_at(plan.server_host)}:{plan.server_port}/health",
+        health=f"{plan.own_url}/health",
     )
-    with step(f"Starting the Callboard server on port {plan.server_port}"):
+    with step(f"Starting the Callboard server on port {plan.settings.port}"):
         running.append(server)
         server.start()
         server.wait_until_healthy(SERVER_START_SECONDS)
@@ -230,7 +195,7 @@ def put_pipe(plan: Plan, url: str) -> install_pipe.Installed:
         valves = {
             "CALLBOARD_URL": plan.server_url,
             "CALLBOARD_API_KEY": plan.server_key,
-            "INSPECTOR_URL": inspector_url(plan),
+            "INSPECTOR_URL": f"{plan.own_url}/inspect",
         }
         installed = install_pipe.install(
             url, plan.credentials, valves, complete=lambda stored: {"ACCESS": stored.get("ACCESS") or "everyone"}
@@ -283,16 +248,17 @@ def main() -> int:
 def bring_up(running: list[Service]) -> None:
     """Take all steps in order, then print the addresses. Started servers are in `running`, even if a step fails."""
     begun = time.monotonic()
-    plan = read_plan(os.environ)
+    plan = read_plan()
     check_ports(plan)
-    install_server()
     start_server(plan, running)
     url = plan.open_webui_url or start_open_webui(plan, running)
     installed = put_pipe(plan, url)
     say(f"\nEverything is up after {time.monotonic() - begun:.0f} s.\n\n  {url}")
     if plan.open_webui_url is None:
         say(f"  sign in as  {plan.credentials.email}\n  password    {plan.credentials.password}")
-    say(f"\nInspector, which shows all runs:\n\n  {inspector_url(plan)}\n  API key     {describe_key(plan)}")
+    # The key itself is not printed.
+    key = "the one in CALLBOARD_API_KEY" if plan.environment.get("CALLBOARD_API_KEY") else f"in {plan.data / 'api_key'}"
+    say(f"\nInspector, which shows all runs:\n\n  {plan.own_url}/inspect\n  API key     {key}")
     if mistakes := find_agent_mistakes(plan.data / SERVER_LOG):
         say("\n".join(["\nAgents that could not be loaded:\n", *(f"  {mistake}" for mistake in mistakes)]))
     audience = f" Who sees them: {installed.audience}." if installed.audience else ""
@@ -318,18 +284,6 @@ def find_agent_mistakes(log: Path) -> list[str]:
             if isinstance(entry, dict) and (entry.get("event"), entry.get("level")) == ("agent_left_out", "error"):
                 mistakes.append(str(entry.get("reason")))
     return mistakes
-
-
-def inspector_url(plan: Plan) -> str:
-    """Return the inspector's address on this machine."""
-    return f"http://{_reached_at(plan.server_host)}:{plan.server_port}/inspect"
-
-
-def describe_key(plan: Plan) -> str:
-    """Return the place of the server's key, which is not printed on the terminal."""
-    file = plan.data / "api_key"
-    kept = file.read_text("utf-8").strip() if file.exists() else ""
-    return f"in {file}" if kept == plan.server_key else "the one in CALLBOARD_API_KEY"
 
 
 def say(line: str) -> None:

@@ -4,7 +4,6 @@ import logging
 import sys
 from collections import Counter
 from time import monotonic
-from typing import TextIO
 
 import structlog
 
@@ -12,30 +11,29 @@ from callboard._trace_context import current_trace_id
 from callboard.redaction import Redaction, current_redaction
 
 
-def _make_console_renderer(*, has_colours: bool) -> structlog.dev.ConsoleRenderer:
+def _make_console_renderer() -> structlog.dev.ConsoleRenderer:
     # Rich's tracebacks, which are structlog's default, show the values of variables, wrap lines inside of secrets, and
     # block the event loop for seconds.
-    return structlog.dev.ConsoleRenderer(colors=has_colours, exception_formatter=structlog.dev.plain_traceback)
+    return structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)
 
 
 def use_plain_tracebacks() -> None:
     """Replace structlog's default tracebacks, unless the application has configured structlog."""
     if not structlog.is_configured():
-        renderer = _make_console_renderer(has_colours=True)
+        renderer = _make_console_renderer()
         structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
-def set_up_logging(level: str, redaction: Redaction | None = None, file: TextIO | None = None) -> None:
-    """Log to standard error, as readable lines in a terminal and as JSON otherwise, or as readable lines to `file`.
+def set_up_logging(level: str, redaction: Redaction | None = None) -> None:
+    """Log to standard error, as readable lines in a terminal and as JSON otherwise.
 
     The secrets of `redaction` and of the current run are removed from every line, including lines of libraries.
     """
     known = redaction or Redaction()
     number = logging.getLevelNamesMapping()[level.upper()]
-    out = file or sys.stderr
-    is_for_people = file is not None or out.isatty()
+    is_terminal = sys.stderr.isatty()
     renderer: structlog.types.Processor = (
-        _make_console_renderer(has_colours=out.isatty()) if is_for_people else structlog.processors.JSONRenderer()
+        _make_console_renderer() if is_terminal else structlog.processors.JSONRenderer()
     )
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -43,7 +41,7 @@ def set_up_logging(level: str, redaction: Redaction | None = None, file: TextIO 
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if not is_for_people:
+    if not is_terminal:
         shared.append(structlog.processors.format_exc_info)
 
     def write_line(_logger: object, _method: str, line: structlog.typing.EventDict) -> str:
@@ -54,9 +52,9 @@ def set_up_logging(level: str, redaction: Redaction | None = None, file: TextIO 
         processors=[*shared, renderer, write_line],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         # Each line is one write, because several workers write to the same file.
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
-    handler = logging.StreamHandler(out)
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_SecretlessFormatter("%(levelname)s %(name)s: %(message)s", known))
     handler.addFilter(_Throttle())
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler])

@@ -9,7 +9,6 @@ LIBRARIES: Mapping[str, Sequence[str]] = {
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "postgresql": ("asyncpg",),
     "redis": ("redis",),
-    "reload": ("watchfiles",),
     "web": ("charset_normalizer", "cryptography", "ddgs", "lxml_html_clean", "pypdf", "trafilatura"),
 }
 """The modules of each extra, except extras for frameworks."""

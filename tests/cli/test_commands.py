@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 import callboard
 from callboard._history import Turn
 from callboard.storage import Store
-from tests.processes import COMMAND, address, environment, run, serving
+from tests.processes import COMMAND, environment, run, serving
 from tests.storage.turns import StoredSteps
 
 
@@ -99,29 +98,6 @@ def test_output_for_programs_has_no_line_separators_inside_a_line(tmp_path: Path
         assert SEPARATED in [json.loads(line).get("content") for line in kept]
 
 
-@pytest.mark.slow
-def test_with_reload_an_edited_agent_serves_without_a_restart_by_hand(tmp_path: Path) -> None:
-    agents = tmp_path / "agents"
-    agents.mkdir()
-    file = agents / "mine.py"
-    file.write_text('from callboard import Agent, register\nregister(Agent("before"))\n')
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "--reload"],
-        env=environment(tmp_path, AGENTS=str(agents)),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    try:
-        assert "before" in _agent_ids(address(process.stderr))
-        file.write_text('from callboard import Agent, register\nregister(Agent("after"))\n')
-        assert "after" in _agent_ids(address(process.stderr))
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
 def _agent_ids(url: str) -> list[str]:
     return [agent["id"] for agent in httpx.get(f"{url}/v1/models").json()["data"]]
 
@@ -165,13 +141,6 @@ def test_every_public_name_can_be_imported() -> None:
         assert getattr(callboard, name) is not None
     with pytest.raises(ImportError):
         exec("from callboard import nothing_of_that_name")
-
-
-@pytest.mark.parametrize("source", ["gone.py", "gone.agents"])
-def test_reload_of_a_missing_agent_file_is_one_clear_line(tmp_path: Path, source: str) -> None:
-    result = run(tmp_path, "serve", "--reload", AGENTS=source)
-    expected = f"CALLBOARD_AGENTS: there is no file, folder or module {source}."
-    assert (result.returncode, result.stderr) == (1, f"callboard: the settings are wrong\n{expected}\n")
 
 
 FILES = {

@@ -23,7 +23,13 @@ from tests.inspect.looking import in_a_browser, look
 from tests.serving import ScriptedAgent, Service, numbered, request, serving
 
 KEY = "a-long-secret-key"
-PAGES = ("/inspect", "/inspect/", "/inspect/run?id=r&chat=c", "/inspect/sent?run=r", "/inspect/run.jsonl?id=r&chat=c")
+PAGES = (
+    "/inspect",
+    "/inspect/",
+    "/inspect/run?id=r&chat=c",
+    "/inspect/sent?run=r",
+    "/inspect/result?id=a&run=r&chat=c",
+)
 
 
 QUESTION = InputRequest(request_id="q", kind="confirmation", title="Sure?", timeout_seconds=600)
@@ -275,13 +281,13 @@ async def test_pages_about_a_user_have_nothing_of_others(tmp_path: Path) -> None
             await service.events(request(**ids, user={"id": "ann"}))
         for path in (
             *("chat?id=hers", "run?id=r&chat=hers", "call?id=a&run=r&chat=hers", "sent?run=r&chat=hers"),
-            *("run.jsonl?id=r&chat=hers", "result?id=a&run=r&chat=hers", "run?id=passing", "sent?run=passing"),
+            *("result?id=a&run=r&chat=hers", "run?id=passing", "sent?run=passing"),
         ):
             missing = await service.client.get(f"/inspect/{path}&user=bob")
             assert missing.status_code == 404
             # Every way on is one of bob's pages.
             assert 'href="/inspect/?user=bob">Back' in missing.text
-        for path in ("", "chats", "calls", "tools"):
+        for path in ("", "chats", "calls"):
             for user, is_there in (("ann", True), ("bob", False)):
                 page = (await service.client.get(f"/inspect/{path}?user={user}")).text
                 assert ("look_around" in page or "chat=hers" in page or "id=hers" in page) is is_there, path

@@ -1,7 +1,6 @@
 """Names, arguments, results and questions that are made to break a page: each stands there as the text that it is."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -44,11 +43,11 @@ DEEP = f"{'[' * 900}{'0,' * 20_000}0{']' * 900}"
 LINK = "javascript:document.title='pwned'//"
 HUGE = "<b>" + "x" * 300_000
 EVERYTHING = f"{MARKUP}{HTMX}{TEMPLATE}{UNSEEN}{LINK}"
-SOURCES = (
-    '[{"source_number": 1, "title": "<script>window.pwned=1</script>", "url": "javascript:window.pwned=1"},'
-    '{"source_number": 2, "title": "two", "url": "data:text/html,<script>window.pwned=1</script>"},'
-    '{"source_number": 3, "title": "three", "url": "//evil.example\\" onclick=\\"window.pwned=1"},'
-    '{"source_number": 4, "title": "four", "url": "https://good.example/a\\"b", "snippet": "<img src=x onerror=1>"}]'
+ADDRESSES = (
+    LINK,
+    "data:text/html,<script>window.pwned=1</script>",
+    '//evil.example" onclick="window.pwned=1',
+    'https://good.example/a"b',
 )
 
 
@@ -71,11 +70,9 @@ class Hostile:
         self.is_waiting.set()
         await self.may_end.wait()
         yield ToolCallError(tool_call_id=f"ask{MARKUP}", error=EVERYTHING, code=MARKUP[:60])
-        files = ({"type": "image", "url": LINK, "name": MARKUP}, {"type": MARKUP, "url": "data:text/html,x"})
+        files = {"type": "image", "url": LINK, "name": MARKUP}, *({"type": MARKUP, "url": url} for url in ADDRESSES)
         yield ToolCallStart(tool_call_id="files", tool_name=TEMPLATE, tool_args=EVERYTHING)
         yield ToolCallComplete(tool_call_id="files", result=EVERYTHING, files=files)
-        yield ToolCallStart(tool_call_id="sources", tool_name="sources")
-        yield ToolCallComplete(tool_call_id="sources", result=SOURCES)
         yield ToolCallStart(tool_call_id="huge", tool_name="huge", tool_args=HUGE)
         yield ToolCallComplete(tool_call_id="huge", result=HUGE)
         yield ToolCallStart(tool_call_id="svg", tool_name="svg")
@@ -154,12 +151,12 @@ async def test_every_page_shows_text_of_users_models_and_tools_as_text(tmp_path:
         await running
         calls = (await service.client.get(f"/v1/tool-calls?{urlencode({'user_id': IDS['user']['id']})}")).json()
         ids = [call["tool_call_id"] for call in calls["tool_calls"]]
-        assert len(ids) == 5
+        assert len(ids) == 4
         told += [place("agents"), place("agent", id="clerk"), place("sent", run="s", chat="c")]
         for path in told:
             assert "<script>" in (await open_page(path)).words
         pages = [place("call", id=one, run=run, chat=chat) for one in ids]
-        pages += [place("tools"), place("agent", id="scripted")]
+        pages += [place("agent", id="scripted")]
         pages += [place("chats", text=MARKUP), place("calls", text=MARKUP, tool=MARKUP, agent=MARKUP)]
         pages += [place("", user=IDS["user"]["id"])]
         for path in pages:
@@ -171,10 +168,10 @@ async def test_every_page_shows_text_of_users_models_and_tools_as_text(tmp_path:
         assert "{{7*7}}" in words
         assert "\u202e" not in words
         # Only addresses of the web are links, and a picture that may hold scripts is none.
-        sources = (await service.client.get(place("call", id="sources", run=run, chat=chat))).text
-        [good] = [link for link in Parsed(sources).links if link.startswith("https:")]
+        files = (await service.client.get(place("call", id="files", run=run, chat=chat))).text
+        [good] = [link for link in Parsed(files).links if link.startswith("https:")]
         assert good == 'https://good.example/a"b'
-        assert 'rel="noreferrer noopener nofollow"' in sources
+        assert 'rel="noreferrer noopener nofollow"' in files
         assert "<img" not in (await service.client.get(place("call", id="svg", run=run, chat=chat))).text
 
 
@@ -217,8 +214,6 @@ async def test_text_that_is_huge_or_expands_is_cut_on_pages_and_available_whole(
         yield ToolCallComplete(tool_call_id="deep", result=DEEP)
         yield ToolCallStart(tool_call_id="huge", tool_name="huge", tool_args=HUGE)
         yield ToolCallComplete(tool_call_id="huge", result=HUGE)
-        yield ToolCallStart(tool_call_id="sources", tool_name="find")
-        yield ToolCallComplete(tool_call_id="sources", result=json.dumps([{"source_number": 1}] * 20_000))
         yield ToolCallStart(tool_call_id="steps", tool_name="step")
         mended = ToolStatusData(status="repaired", message="m" * 1_000_000)
         yield ToolStatus(tool_call_id="steps", data=mended)
@@ -234,12 +229,11 @@ async def test_text_that_is_huge_or_expands_is_cut_on_pages_and_available_whole(
         await service.events(request(chat_id="c1", run_id="r"))
         await service.events(request(agent="clerk", chat_id="c", run_id="s"))
         pages = [place("run", id="r", chat="c1")]
-        pages += [place("call", id=one, run="r", chat="c1") for one in ("deep", "sources", "huge", "steps")]
+        pages += [place("call", id=one, run="r", chat="c1") for one in ("deep", "huge", "steps")]
         for path in (*pages, place("calls"), place("agent", id="clerk"), place("sent", run="s", chat="c")):
             page = await service.client.get(path)
             assert page.status_code == 200
             assert len(page.content) < 1_000_000, path
-        assert "The first 200 of 20,000 sources" in (await service.client.get(pages[2])).text
         whole = await service.client.get(place("result", id="huge", run="r", chat="c1"))
         assert whole.text == HUGE
         assert whole.headers["content-type"] == "text/plain; charset=utf-8"

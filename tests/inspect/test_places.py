@@ -62,7 +62,7 @@ async def test_pages_without_a_database_show_runs_in_memory(tmp_path: Path) -> N
     board = Callboard([demo_agent(0)], store=None, settings=Settings(data_dir=tmp_path))
     async with serve(board.asgi()) as http:
         await http.post("/v1/runs", json=BODY)
-        for path in ("", "run?id=r&chat=c", "chats?text=fail", "chat?id=c", "calls?text=booked", "tools"):
+        for path in ("", "run?id=r&chat=c", "chats?text=fail", "chat?id=c", "calls?text=booked"):
             page = await http.get(f"/inspect/{path}")
             assert page.status_code == 200
             assert "book_table" in page.text or "fail" in page.text

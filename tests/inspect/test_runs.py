@@ -1,7 +1,6 @@
 """A run as a person sees it: live, ended, each of its calls, and what its model was sent."""
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
 from html import unescape
@@ -156,7 +155,6 @@ async def test_every_page_fits_a_phone_in_both_colours(browser: Browser, tmp_pat
             "chats": "/chats",
             "chat": "/chat?id=c",
             "calls": "/calls",
-            "tools": "/tools",
             "agents": "/agents",
             "agent": "/agent?id=demo",
         }
@@ -165,20 +163,6 @@ async def test_every_page_fits_a_phone_in_both_colours(browser: Browser, tmp_pat
             await looking.check(f"phone-{scheme}-{name}")
             if name == "picture":
                 assert await looking.page.locator("img.picture").evaluate("image => image.naturalWidth") > 0
-
-
-async def test_run_and_call_are_available_as_lines_of_json(tmp_path: Path) -> None:
-    async with serving(tmp_path, demo_agent(0)) as service:
-        say = [{"role": "user", "content": "fail"}]
-        await service.events(request(agent="demo", chat_id="c", run_id="r", message_id="m", messages=say))
-        rows = [
-            json.loads(line) for line in (await service.client.get("/inspect/run.jsonl?id=r&chat=c")).text.splitlines()
-        ]
-        assert [row["role"] for row in rows] == ["user", "assistant", "tool", "assistant"]
-        [call] = (await service.client.get("/v1/chats/c/timeline")).json()["tool_calls"]
-        path = f"call.jsonl?id={call['tool_call_id']}&run=r&chat=c"
-        assert f"/inspect/{path}" in unescape((await service.client.get(f"/inspect/{path.replace('.jsonl', '')}")).text)
-        assert json.loads((await service.client.get(f"/inspect/{path}")).text)["tool_name"] == "book_table"
 
 
 @tool(read_only=True)

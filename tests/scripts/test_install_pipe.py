@@ -107,7 +107,7 @@ def test_valves_changed_in_open_webui_are_kept_unless_an_option_sets_them(
         "CALLBOARD_URL": "http://changed:8700",
         "CALLBOARD_API_KEY": "k",
     }
-    installing("--callboard-url", "http://given:8700", "--rendering", "native")
+    installing("--callboard-url", "http://given:8700", "--valve", "RENDERING=native")
     assert webui.valves["callboard"]["CALLBOARD_URL"] == "http://given:8700"
     assert webui.valves["callboard"]["RENDERING"] == "native"
 

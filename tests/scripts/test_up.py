@@ -35,10 +35,8 @@ def port() -> int:
 
 @pytest.fixture
 def environment(webui: StandIn, tmp_path: Path, port: int) -> dict[str, str]:
-    """The shell's without uv, with everything pointed at the stand-in and at a folder of the test."""
-    folders = os.environ["PATH"].split(os.pathsep)
+    """The shell's, with everything pointed at the stand-in and at a folder of the test."""
     return os.environ | {
-        "PATH": os.pathsep.join(folder for folder in folders if not Path(folder, "uv").exists()),
         "CALLBOARD_PORT": str(port),
         "CALLBOARD_DATA_DIR": str(tmp_path),
         "OPEN_WEBUI_URL": webui.url,
@@ -49,11 +47,10 @@ def environment(webui: StandIn, tmp_path: Path, port: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python with the packages of this one and a pip that does nothing, for the installation of `scripts/up`."""
+    """A Python with the packages of this one and the command `callboard` beside it."""
     home = tmp_path_factory.mktemp("python")
     venv.create(home, symlinks=True)
     [packages] = home.glob("lib/python*/site-packages")
-    (packages / "pip.py").touch()
     (packages / "inherited.pth").write_text("\n".join(filter(None, sys.path)))
     command = home / "bin" / "callboard"
     command.write_text(f"#!{home}/bin/python\nimport sys\nfrom callboard._cli import main\nsys.exit(main())\n")
@@ -105,7 +102,7 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
     start: START, webui: StandIn, port: int, tmp_path: Path
 ) -> None:
     said = until_up(start())
-    key = json.loads((tmp_path / "secrets.json").read_text())["callboard_api_key"]
+    key = (tmp_path / "api_key").read_text().strip()
     assert webui.functions["callboard"]["is_active"]
     assert webui.valves["callboard"] == {
         "CALLBOARD_URL": f"http://127.0.0.1:{port}",
@@ -125,7 +122,6 @@ def test_it_brings_the_server_up_and_installs_the_pipe_with_address_and_key(
     assert key not in said
     inspector = f"http://127.0.0.1:{port}/inspect"
     assert f"{inspector}\n  API key     in {tmp_path / 'api_key'}" in said
-    assert (tmp_path / "api_key").read_text().strip() == key
     assert httpx.get(inspector).status_code == 401
     assert httpx.get(inspector, headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
@@ -148,7 +144,7 @@ def test_stopped_and_started_again_it_keeps_its_secrets_and_makes_files_private_
             (tmp_path / name).chmod(0o644 if name != "api_key" else 0o600)
         tmp_path.chmod(0o777)
     assert kept[0] == kept[1]
-    assert len(set(json.loads(kept[0]).values())) == 3
+    assert len(set(json.loads(kept[0]).values())) == 2
     assert webui.valves["callboard"]["CALLBOARD_API_KEY"] == key
 
 

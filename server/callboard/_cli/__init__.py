@@ -1,7 +1,7 @@
 """The command line: `callboard COMMAND`.
 
-Each command has a module, which is imported only if the command is given: `callboard pipe` prints a file and needs no
-web server, database or agents. No other package imports this one, and this one may import every package.
+Each command has a module, or shares one, which is imported only if the command is given: `callboard pipe` prints a file
+and needs no web server, database or agents. No other package imports this one, and this one may import every package.
 """
 
 import argparse
@@ -20,6 +20,8 @@ from callboard.errors import CallboardError, SettingsError
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C ended, as in shells."""
 
+STORED_DATA = ("export", "forget", "backup", "restore")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code."""
@@ -30,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # With arguments, another program calls this function. Its garbage collection is not changed.
         with _freeze_imports() if arguments is None else nullcontext():
-            module = import_module(f"callboard._cli.{chosen.command.replace('-', '_')}")
+            name = "stored_data" if chosen.command in STORED_DATA else chosen.command.replace("-", "_")
+            module = import_module(f"callboard._cli.{name}")
         return int(module.run(chosen))
     except SettingsError as error:
         print(f"callboard: the settings are wrong\n{error}", file=sys.stderr)
@@ -94,9 +97,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def _add_server(commands: Commands) -> None:
     """Add `serve` and `agents`."""
-    serve = commands.add_parser("serve", help="start the server")
-    serve.add_argument("--reload", action="store_true", help="restart when one of your agent files changes")
-
+    commands.add_parser("serve", help="start the server")
     commands.add_parser("agents", help="list the agents, their tools, and which agents could not be loaded and why")
 
 
@@ -140,7 +141,7 @@ def _add_key(commands: Commands) -> None:
 
 
 def _add_stored_data(commands: Commands) -> None:
-    """Add the commands for stored data: `export`, `forget`, `backup` and `restore`."""
+    """Add the commands of `STORED_DATA`."""
     export = commands.add_parser("export", help="print a stored chat, or all stored data of a user, as JSON Lines")
     which = export.add_mutually_exclusive_group(required=True)
     which.add_argument("--chat", metavar="ID", help="the chat's id, as Open WebUI's address bar shows it")

@@ -12,7 +12,6 @@ import secrets
 import signal
 import sys
 import termios
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from io import TextIOWrapper
@@ -61,16 +60,12 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
 """The server sends a ping every 15 s. After four missed pings the connection counts as lost."""
 
-RETRY_SECONDS = 0.5
-RESUME_SECONDS = 20.0
-"""The time without a new event after which the client stops trying to resume the run."""
-
 PLAIN_CELLS = 120
 """The maximum length of a line about a call if the output is not a terminal."""
 
 CANNOT_REACH = "Cannot reach a Callboard server at {url}: start `callboard serve`, or give the address with --url."
 NOT_CALLBOARD = "The server at {url} is not a Callboard server."
-LOST = "The connection to the server was lost, and the answer could not be resumed."
+LOST = "The connection to the server was lost, and with it the rest of the answer: ask again when the server is there."
 TAKEN_BACK = "The answer starts again. Ignore the text above that follows the last tool call."
 PROMPTS = {"confirmation": "  Yes or no? [y/N] ", "input": "  > ", "password": "  (not shown) > "}
 ALWAYS_PROMPT = "  Yes, no, or always in this chat? [y/N/a] "
@@ -221,15 +216,12 @@ class _ShownRun:
         loop.add_signal_handler(signal.SIGINT, lambda: showing.cancel() if self._stop else self._interrupt())
         reader = asyncio.create_task(self._read())
         ending: Event | None = None
-        asked: set[str] = set()
         try:
             while (event := await self._events.get()) is not None:
                 ending = event
                 if not isinstance(event, InputRequest):
                     self._show_event(event)
-                # After a takeover the new server repeats questions that are still open.
-                elif event.request_id not in asked and not self._stop:
-                    asked.add(event.request_id)
+                elif not self._stop:
                     await self._ask(event)
             await reader
         except ServerProblem as problem:
@@ -402,12 +394,11 @@ def describe_field(name: str, field: Mapping[str, Any], *, is_required: bool) ->
 
 
 class ServerProblem(CallboardError):
-    """A request failed. The message says what to do. If `is_temporary`, the same request may succeed later."""
+    """A request failed. The message says what to do."""
 
-    def __init__(self, message: str, code: str = "", *, is_temporary: bool = False) -> None:
+    def __init__(self, message: str, code: str = "") -> None:
         super().__init__(make_line(message))
         self.code = code
-        self.is_temporary = is_temporary
 
 
 class _Client:
@@ -444,84 +435,39 @@ class _Client:
                 raise ServerProblem(NOT_CALLBOARD.format(url=self.url)) from error
 
     async def post(self, path: str, body: object) -> None:
-        """Send a request about a run. Retry it while the server cannot be reached or does not know the run yet."""
-        ends_at_seconds = time.monotonic() + RESUME_SECONDS
-        while True:
-            try:
-                async with self._send("POST", path, json=body):
-                    return
-            except ServerProblem as problem:
-                can_retry = problem.is_temporary or problem.code == "unknown_run"
-                if not can_retry or time.monotonic() > ends_at_seconds:
-                    raise
-                await asyncio.sleep(RETRY_SECONDS)
+        """Send a request about a run."""
+        async with self._send("POST", path, json=body):
+            pass
 
     async def run(self, request: RunRequest) -> AsyncIterator[Event]:
-        """Start a run, and yield its events; when the connection is lost, a status, and the events that follow.
-
-        If no event has arrived yet, the request is sent again. It has the same run id, so the server starts the run
-        only once.
-        """
-        last_seq = 0
-        is_lost = False
-        ends_at_seconds = time.monotonic() + RESUME_SECONDS
-        while True:
-            problem = ServerProblem(LOST, is_temporary=True)
-            try:
-                if last_seq:
-                    after = {"Last-Event-ID": str(last_seq)}
-                    sending = self._send("GET", f"/v1/runs/{request.run_id}/events", headers=after)
-                else:
-                    sending = self._send("POST", "/v1/runs", json=request.model_dump(mode="json"))
-                async with sending as response:
-                    async for seq, event in _read_events(response):
-                        if seq <= last_seq:
-                            continue
-                        last_seq = seq
-                        is_lost = False
-                        ends_at_seconds = time.monotonic() + RESUME_SECONDS
-                        if event:
+        """Start a run, and yield its events, except those that this version cannot read."""
+        decoder = Decoder()
+        async with self._send("POST", "/v1/runs", json=request.model_dump(mode="json")) as response:
+            async for chunk in response.aiter_bytes():
+                for frame in decoder.feed(chunk):
+                    with suppress(FrameError):
+                        if event := decode(frame):
                             yield event
-                        if isinstance(event, Done | Error):
-                            return
-            except ServerProblem as error:
-                problem = error
-            if not problem.is_temporary or time.monotonic() > ends_at_seconds:
-                raise (ServerProblem(LOST) if last_seq else problem) from problem
-            if not is_lost:
-                yield Status(content="Reconnecting…")
-            is_lost = True
-            await asyncio.sleep(RETRY_SECONDS)
+                            if isinstance(event, Done | Error):
+                                return
+        raise ServerProblem(LOST)
 
     @asynccontextmanager
-    async def _send(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, **options: Any
-    ) -> AsyncIterator[httpx.Response]:
+    async def _send(self, method: str, path: str, **options: Any) -> AsyncIterator[httpx.Response]:
         """Yield a successful response, whose body is not read yet. Raise `ServerProblem` for any other response."""
         signed = {HEADER: sign_user(self._user, self._secret.get_secret_value())} if self._user and self._secret else {}
+        problem = CANNOT_REACH.format(url=self.url)
         try:
-            async with self.http.stream(method, path, headers={**(headers or {}), **signed}, **options) as response:
+            async with self.http.stream(method, path, headers=signed, **options) as response:
                 if response.is_success:
+                    problem = LOST
                     yield response
                     return
                 body = await response.aread()
         except httpx.HTTPError as error:
-            raise ServerProblem(CANNOT_REACH.format(url=self.url), is_temporary=True) from error
+            raise ServerProblem(problem) from error
         message, code = NOT_CALLBOARD.format(url=self.url), ""
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             refusal = json.loads(body)["error"]
             message, code = str(refusal["message"]), str(refusal.get("code"))
-        is_temporary = response.status_code in (408, 425, 429) or response.is_server_error
-        raise ServerProblem(message, code, is_temporary=is_temporary)
-
-
-async def _read_events(response: httpx.Response) -> AsyncIterator[tuple[int, Event | None]]:
-    """Yield the number of each event and the event; None if this version cannot read it."""
-    decoder = Decoder()
-    async for chunk in response.aiter_bytes():
-        for frame in decoder.feed(chunk):
-            event = None
-            with suppress(FrameError):
-                event = decode(frame)
-            if frame.id.isdecimal():
-                yield int(frame.id), event
+        raise ServerProblem(message, code)

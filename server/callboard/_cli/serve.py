@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import gc
-import importlib.util
 import os
 import socket
 import sys
@@ -11,7 +10,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import structlog
 import uvicorn
@@ -26,7 +24,6 @@ from callboard._version import __version__
 from callboard.agents.loading import LoadedAgents, load_all_agents
 from callboard.agents.registry import AgentAccess
 from callboard.errors import CallboardError, SettingsError
-from callboard.extras import how_to_install, is_installed
 from callboard.http.auth import authenticate_by
 from callboard.http.listening import compute_connection_limit, listen, raise_descriptor_limit
 from callboard.models import ChatModel, OpenAICompatible, ScriptedModel
@@ -46,18 +43,13 @@ SHUTDOWN_SECONDS = 10
 _log = structlog.get_logger(__name__)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(_options: argparse.Namespace) -> int:
     """Run the server until a signal stops it."""
-    return reload_on_change() if options.reload else serve()
-
-
-def serve(endpoints: Sequence[LocalEndpoint] = LOCAL_ENDPOINTS) -> int:
-    """Run one server until a signal stops it. If no model is set, look for a model at `endpoints`."""
     variables = read_environment()
     settings = load_settings(variables)
     with bind(settings) as listener:
         host, port = listener.getsockname()[:2]
-        app = _build_app(settings, variables, endpoints, url=f"http://{host}:{port}")
+        app = _build_app(settings, variables, url=f"http://{host}:{port}")
         asyncio.run(_run_server(app, settings, listener))
     return 0
 
@@ -79,7 +71,7 @@ def make_app() -> Application:
         structlog.contextvars.bind_contextvars(pid=os.getpid())
         # In another thread, because uvicorn's event loop runs in this one, and agent files may call `asyncio.run`.
         with ThreadPoolExecutor(1) as thread:
-            app = thread.submit(_build_app, settings, variables, LOCAL_ENDPOINTS).result()
+            app = thread.submit(_build_app, settings, variables).result()
     except CallboardError as error:
         print(f"callboard: {error}", file=sys.stderr)
         # With any other exit code, uvicorn's supervisor would start the worker again.
@@ -109,13 +101,11 @@ def _load_agents(settings: Settings, variables: Mapping[str, str]) -> LoadedAgen
     return loaded
 
 
-def _build_app(
-    settings: Settings, variables: Mapping[str, str], endpoints: Sequence[LocalEndpoint], url: str | None = None
-) -> Application:
+def _build_app(settings: Settings, variables: Mapping[str, str], url: str | None = None) -> Application:
     """Set up the log, and return the application; `url` is its address, if it is known."""
     redaction = Redaction((*settings.secrets, *secrets_in(variables), *find_secrets(variables)))
     set_up_logging(settings.log_level, redaction)
-    settings = asyncio.run(choose_local_model(settings, endpoints))
+    settings = asyncio.run(choose_local_model(settings, LOCAL_ENDPOINTS))
     loaded = _load_agents(settings, variables)
     export = begin_export(variables)
     board = Callboard(
@@ -204,35 +194,6 @@ async def choose_local_model(settings: Settings, endpoints: Sequence[LocalEndpoi
     # A key in the settings belongs to another endpoint, so it is removed.
     chosen = {"model_base_url": found.endpoint.base_url, "model": found.name, "model_api_key": None}
     return settings.model_copy(update=chosen)
-
-
-def reload_on_change() -> int:
-    """Run `callboard serve` in another process, and restart it when an agent file changes."""
-    if not is_installed("reload"):
-        raise SettingsError(f"--reload needs the library watchfiles: {how_to_install('reload')}")
-    import watchfiles
-
-    from callboard._cli import main
-
-    watched = {_find_folder(source) for source in load_settings().agents}
-    if not watched:
-        raise SettingsError("CALLBOARD_AGENTS is not set: --reload has no file to watch.")
-    watchfiles.run_process(*watched, target=main, args=(["serve"],), watch_filter=watchfiles.PythonFilter())
-    return 0
-
-
-def _find_folder(source: str) -> Path:
-    path = Path(source).expanduser()
-    if path.exists():
-        return path if path.is_dir() else path.parent
-    try:
-        spec = importlib.util.find_spec(source)
-    except ModuleNotFoundError:
-        # The parent package is missing. A missing file such as `gone.py` is also read as a module of a package `gone`.
-        spec = None
-    if spec is None or spec.origin is None:
-        raise SettingsError(f"CALLBOARD_AGENTS: there is no file, folder or module {source}.")
-    return Path(spec.origin).parent
 
 
 def bind(settings: Settings) -> socket.socket:

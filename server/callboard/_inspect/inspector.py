@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard._inspect import agent_pages, list_pages, now_pages, run_pages
 from callboard._inspect.access_control import AccessControl
-from callboard._inspect.page import PART_SECONDS, PartCache
 from callboard._inspect.rendering import render
 from callboard._inspect.signing_in import SigningIn
 from callboard._inspect.visit import SCOPE_KEY, Visit
@@ -52,7 +51,6 @@ class Inspector:
             exception_handlers=dict.fromkeys((CallboardError, HTTPException, Exception), _answer_error),
         )
         self._pages.state.watch = self.watch
-        self._pages.state.parts = PartCache(PART_SECONDS)
 
     async def open(self, state: ServerState) -> None:
         """Prepare the pages for this server. Raises `StorageError`."""

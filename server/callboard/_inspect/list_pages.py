@@ -1,6 +1,5 @@
-"""The pages about stored data: chats, one chat, calls, and statistics of tools."""
+"""The pages about stored data: chats, one chat, and calls."""
 
-import re
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import get_args
@@ -13,18 +12,13 @@ from callboard._inspect.page import is_running_here, read_state, redirect, show
 from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
 from callboard.runs.grants import Grants
-from callboard.storage.summaries import ChatFilter
-from callboard.storage.values import CallState, ToolCallFilter
+from callboard.storage.values import SECONDS_A_DAY, CallState, ToolCallFilter
 
 CHATS_PER_PAGE = 50
 TURNS_PER_PAGE = 25
 CALLS_PER_PAGE = 50
-SLOWEST_CALLS = 10
 CALL_STATES: tuple[CallState, ...] = get_args(CallState)
 MAX_TEXT_CHARS = 200
-
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2})?")
-DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +39,26 @@ class FilterForm:
         return cls(*(query.get(field.name, "").strip()[:MAX_TEXT_CHARS] for field in fields(cls)))
 
     def to_call_filter(self) -> ToolCallFilter:
-        """Return the filter for calls. Raises `RequestError` for an invalid time or status."""
+        """Return the filter for calls. Raises `RequestError` for an invalid day or status."""
+        until = _read_day(self.until)
         return ToolCallFilter(
             tool_name=self.tool or None,
             status=_read_status(self.status),
             agent_id=self.agent or None,
-            since=_read_time(self.since),
-            until=_read_time(self.until, is_end=True),
+            since=_read_day(self.since),
+            until=None if until is None else until + SECONDS_A_DAY,
             text=self.text or None,
         )
 
-    def to_chat_filter(self) -> ChatFilter:
-        """Return the filter for chats. Raises `RequestError` like `to_call_filter`."""
-        calls = self.to_call_filter()
-        return ChatFilter(self.text, calls.tool_name, calls.status, calls.agent_id, calls.since, calls.until)
-
 
 async def chats(request: Request) -> Response:
-    """Show the stored chats that match the filters. The chat with the newest answer comes first."""
+    """Show the stored chats with these words. The chat with the newest answer comes first."""
     visit, state, _ = read_state(request)
-    wanted = FilterForm.read(request)
+    text = request.query_params.get("text", "").strip()[:MAX_TEXT_CHARS]
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.user_filter).chats(wanted.to_chat_filter(), CHATS_PER_PAGE, cursor)
-    return show_list(request, "chats", wanted, page.next_cursor, chats=page.chats, is_narrowed=wanted != FilterForm())
+    page = await state.store.overview(visit.user_filter).chats(text, CHATS_PER_PAGE, cursor)
+    older = visit.link("chats", text=text, cursor=page.next_cursor) if page.next_cursor else None
+    return show(request, "chats.html", title="Chats", chats=page.chats, text=text, older=older)
 
 
 async def chat(request: Request) -> Response:
@@ -121,38 +112,18 @@ async def calls(request: Request) -> Response:
     wanted = FilterForm.read(request)
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).calls(wanted.to_call_filter(), CALLS_PER_PAGE, cursor)
-    return show_list(request, "calls", wanted, page.next_cursor, calls=page.calls)
-
-
-async def tools(request: Request) -> Response:
-    """Show statistics of the calls of each tool."""
-    visit, state, _ = read_state(request)
-    wanted = FilterForm.read(request)
-    overview = state.store.overview(visit.user_filter)
-    found = await overview.tools(wanted.to_call_filter())
-    slowest = await overview.slowest_calls(wanted.to_call_filter(), SLOWEST_CALLS)
-    return show_list(request, "tools", wanted, tools=found, slowest=slowest)
-
-
-def show_list(
-    request: Request, step: str, wanted: FilterForm, next_cursor: str | None = None, **shown: object
-) -> Response:
-    """Show a list with its filter form. `step` is the path of the page, without a slash."""
-    visit, state, _ = read_state(request)
     agents = {agent.agent_id: agent.name for agent in state.registry}
     if wanted.agent:
         agents.setdefault(wanted.agent, wanted.agent)
     return show(
         request,
-        f"{step}.html",
-        title=step.capitalize(),
-        step=step,
+        "calls.html",
+        title="Calls",
         wanted=wanted,
-        kept={name: value for name, value in asdict(wanted).items() if name not in ("text", "tool", "status")},
-        older=visit.link(step, **asdict(wanted), cursor=next_cursor) if next_cursor else None,
+        calls=page.calls,
+        older=visit.link("calls", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None,
         agents=agents,
         call_states=CALL_STATES,
-        **shown,
     )
 
 
@@ -164,17 +135,12 @@ def _read_status(text: str) -> CallState | None:
     return text
 
 
-def _read_time(text: str, *, is_end: bool = False) -> float | None:
-    """Return a day or a minute as seconds since the epoch. For an end (`is_end`), return the end of the day."""
-    if not text:
-        return None
-    if not _DAY.fullmatch(text):
-        raise RequestError("a time must be a day, such as 2026-01-31, or a minute, such as 2026-01-31T15:00")
+def _read_day(text: str) -> float | None:
+    """Return the start of a day as seconds since the epoch."""
     try:
-        at = datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() if text else None
     except ValueError:
-        raise RequestError(f"there is no such time as {text}") from None
-    return at + DAY_SECONDS if is_end and "T" not in text else at
+        raise RequestError("a time must be a day, such as 2026-01-31") from None
 
 
 ROUTES = [
@@ -183,5 +149,4 @@ ROUTES = [
     Route("/forget", forget, methods=["POST"]),
     Route("/revoke", revoke, methods=["POST"]),
     Route("/calls", calls),
-    Route("/tools", tools),
 ]

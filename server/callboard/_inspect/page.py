@@ -1,17 +1,15 @@
 """Functions that all pages use."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 
 from callboard._inspect.access_control import keep_session
-from callboard._inspect.rendering import render, write
+from callboard._inspect.rendering import render
 from callboard._inspect.visit import Visit, read_visit
 from callboard._inspect.watch import RunWatch, WatchedRun
 from callboard.errors import RequestError, UnknownRun
@@ -19,30 +17,7 @@ from callboard.http import ServerState, get_server_state
 from callboard.runs import FollowedRun, Run
 from callboard.threads import Threads
 
-PART_SECONDS = 0.9
-"""The time for which a rendered part is used: a little less than the second after which a page requests it again."""
-
 THREADS = Threads("inspecting", 2)
-
-
-class PartCache:
-    """Caches the live parts of pages for `lifetime_seconds`, so that many viewers cost no more than one.
-
-    A part is the same for all viewers, so it must not contain data of one viewer.
-    """
-
-    def __init__(self, lifetime_seconds: float) -> None:
-        self._lifetime_seconds = lifetime_seconds
-        self._parts: dict[Hashable, tuple[float, asyncio.Task[str]]] = {}
-
-    async def get(self, key: Hashable, make: Callable[[], Coroutine[None, None, str]]) -> str:
-        """Return the part with this key. If it is missing or too old, call `make`. Raises the exceptions of `make`."""
-        now = time.monotonic()
-        self._parts = {one: part for one, part in self._parts.items() if now - part[0] < self._lifetime_seconds}
-        if key not in self._parts:
-            self._parts[key] = (now, asyncio.create_task(make(), name="make a page"))
-        # Shielded, because other requests wait for the same task if the first request is cancelled.
-        return await asyncio.shield(self._parts[key][1])
 
 
 def show(request: Request, template: str, **values: object) -> Response:
@@ -51,20 +26,12 @@ def show(request: Request, template: str, **values: object) -> Response:
     return keep_session(request, page)
 
 
-async def show_part(request: Request, template: str, find: Callable[[], Awaitable[Mapping[str, object]]]) -> Response:
-    """Render the live part of a page, which is the same for all viewers. `find` returns the values of the template."""
-    visit = read_visit(request)
-    # Without the session, because all viewers get the same part.
-    shared_visit = replace(visit, session=None, form={})
-
-    async def make() -> str:
-        values = await find()
-        # In a thread, because a hundred rows take about ten milliseconds.
-        return await THREADS.run(partial(write, template, shared_visit, names=_name_agents(request), **values))
-
-    parts: PartCache = request.app.state.parts
-    key = (template, visit.base, visit.user, request.url.query)
-    return keep_session(request, HTMLResponse(await parts.get(key, make)))
+async def show_part(request: Request, template: str, find: Callable[[], Awaitable[Mapping[str, Any]]]) -> Response:
+    """Render the live part of a page. `find` returns the values of the template."""
+    values = await find()
+    # In a thread, because a hundred rows take about ten milliseconds.
+    make = partial(render, template, read_visit(request), names=_name_agents(request), **values)
+    return keep_session(request, await THREADS.run(make))
 
 
 def _name_agents(request: Request) -> dict[str, str]:
@@ -110,14 +77,3 @@ def read_number(request: Request, name: str) -> int:
     if not (given.isascii() and given.isdigit() and len(given) < 9):
         raise RequestError(f"{name} must be a number")
     return int(given)
-
-
-def download(content: str | AsyncIterator[str], name: str, media_type: str, *, is_shown: bool = False) -> Response:
-    """Return a text, or its pieces, as a download. With `is_shown`, the browser shows it as plain text instead."""
-    headers = {
-        "Content-Disposition": f'{"inline" if is_shown else "attachment"}; filename="{name}"',
-        "Content-Security-Policy": "default-src 'none'; sandbox",
-    }
-    if isinstance(content, str):
-        return PlainTextResponse(content, media_type=media_type, headers=headers)
-    return StreamingResponse(content, media_type=media_type, headers=headers)

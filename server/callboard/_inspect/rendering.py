@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from callboard._inspect.values import indent
+from callboard._inspect.values import indent, is_picture
 from callboard._inspect.visit import Visit
 from callboard._version import __version__
 from callboard_protocol.endings import ENDINGS, FAILED, format_ending
@@ -157,14 +157,11 @@ ENVIRONMENT.filters.update(
     number=number,
     pretty=pretty,
 )
-ENVIRONMENT.globals.update(version=__version__, state_labels=STATE_LABELS, format_ending=format_ending)
+ENVIRONMENT.globals.update(
+    is_picture=is_picture, version=__version__, state_labels=STATE_LABELS, format_ending=format_ending
+)
 
 
 def render(template: str, visit: Visit, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:
-    """Return a page from a template."""
-    return HTMLResponse(write(template, visit, **values), status)
-
-
-def write(template: str, visit: Visit, **values: object) -> str:
-    """Return the HTML of a template."""
-    return ENVIRONMENT.get_template(template).render(visit=visit, **values)
+    """Return a page, or the live part of one, from a template. `values` are the template's."""
+    return HTMLResponse(ENVIRONMENT.get_template(template).render(visit=visit, **values), status)

@@ -1,19 +1,18 @@
 """The pages of a run with its timeline, of a call, and of a request to a model."""
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from callboard._inspect.messages import mark_messages
 from callboard._inspect.page import (
     THREADS,
-    download,
     find_run,
     is_part_request,
     is_running_here,
@@ -22,12 +21,7 @@ from callboard._inspect.page import (
     show,
     show_part,
 )
-from callboard._inspect.shown import (
-    ShownCall,
-    ShownRun,
-    read_stored_call,
-    show_stored,
-)
+from callboard._inspect.shown import ShownCall, ShownRun, read_stored_call, show_stored
 from callboard._inspect.timeline import draw_timeline
 from callboard._inspect.values import is_picture, read_value, web_address
 from callboard._inspect.watch import WatchedRun
@@ -36,12 +30,9 @@ from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
 from callboard.http import ServerState
 from callboard.models import ChatDict
 from callboard.storage.sql.overview import Overview
-from callboard.storage.summaries import CallSummary, ResultSize, TurnSummary
-from callboard.storage.values import StoredCall, StoredMessage, ToolCallFilter
-from callboard.text import write_json_line
+from callboard.storage.summaries import ResultSize, TurnSummary
 
 CALLS_PER_PAGE = 200
-UNSENT_SHOWN = 50
 
 
 async def run(request: Request) -> Response:
@@ -55,24 +46,6 @@ async def _find_timeline(request: Request) -> dict[str, Any]:
     shown = await _find_run(request)
     at = time.time()
     return {"title": shown.title or f"Run {shown.run_id}", "run": shown, "timeline": draw_timeline(shown, at), "at": at}
-
-
-async def run_lines(request: Request) -> Response:
-    """Return the messages and calls of a stored run as JSON Lines."""
-    visit, state, _ = read_state(request)
-    chat_id, run_id = _read_ids(request)
-    if not chat_id or await state.store.overview(visit.user_filter).turn(chat_id, run_id) is None:
-        raise UnknownRun("there is no such run, or it is not stored")
-    pages = state.store.chats(visit.user_filter).message_pages(chat_id)
-    return download(_write_rows(run_id, pages), "run.jsonl", "application/x-ndjson")
-
-
-async def _write_rows(run_id: str, pages: AsyncIterator[Sequence[StoredMessage]]) -> AsyncIterator[str]:
-    """Yield each row of a run as a line of JSON. The rows together may not fit into memory."""
-    async for page in pages:
-        for row in page:
-            if row.run_id == run_id:
-                yield await THREADS.run(partial(write_json_line, asdict(row)))
 
 
 async def sent(request: Request) -> Response:
@@ -90,64 +63,40 @@ async def sent(request: Request) -> Response:
     # Redacted here, because the prompt of an agent has not been redacted yet.
     shown_messages = await watched.redaction.large(list(watched.given if asked.messages is None else asked.messages))
     left_out = await watched.redaction.large(list(watched.left_out))
-    results, unsent, unsent_count = await _compare_with_store(
-        state.store.overview(watched.run.user_id), watched, [*shown_messages, *left_out]
-    )
-    shown = watched.show()
+    overview = state.store.overview(watched.run.user_id)
+    results = await _find_results(overview, watched.run.chat_id, [*shown_messages, *left_out])
     return show(
         request,
         "sent.html",
         title=f"Request {index + 1}",
-        run=shown,
+        run=watched.show(),
         index=index,
         asked=asked,
         messages=mark_messages(shown_messages, results, run_id, asked.shared if is_sent else 0),
         is_sent=is_sent,
         left_out=mark_messages(left_out, results, run_id, 0),
         left_out_count=watched.left_out_count,
-        unsent=unsent,
-        unsent_count=unsent_count,
         tools=watched.redaction.value(list(asked.offered)),
         options=watched.redaction.value(dict(asked.options)),
     )
 
 
-async def _compare_with_store(
-    overview: Overview, watched: WatchedRun, messages: Sequence[ChatDict]
-) -> tuple[Mapping[str, ResultSize], Sequence[CallSummary], int]:
-    """Return the stored results of the messages, and the earlier calls of the chat that are not in the messages.
-
-    Only the newest of these calls are returned, and the number of all of them.
-    """
-    chat_id = watched.run.chat_id
-    if chat_id is None:
-        return {}, (), 0
-    known = {str(message["tool_call_id"]) for message in messages if message.get("tool_call_id")}
-    unsent: list[CallSummary] = []
+async def _find_results(
+    overview: Overview, chat_id: str | None, messages: Sequence[ChatDict]
+) -> Mapping[str, ResultSize]:
+    """Return the sizes of the stored results of the messages."""
     try:
-        results = await overview.results(chat_id, known)
-        earlier = await overview.count_calls(chat_id, watched.began_at)
-        unsent_count = max(0, earlier - sum(kept.run_id != watched.run.run_id for kept in results.values()))
-        cursor: str | None = None
-        while len(unsent) < min(unsent_count, UNSENT_SHOWN):
-            page = await overview.calls(ToolCallFilter(chat_id, until=watched.began_at), CALLS_PER_PAGE, cursor)
-            unsent += [one for one in page.calls if one.call.tool_call_id not in known]
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        known = {str(message["tool_call_id"]) for message in messages if message.get("tool_call_id")}
+        return await overview.results(chat_id, known) if chat_id else {}
     except UnknownChat:
         # The chat was deleted, or is not stored.
-        return {}, (), 0
-    return results, unsent[:UNSENT_SHOWN], unsent_count
+        return {}
 
 
 async def call(request: Request) -> Response:
     """Show a call: its arguments, its result, its files and its steps."""
-    chat_id, run_id = _read_ids(request)
-    shown, stored = await _find_call(request)
-    if stored is not None:
-        # The run in the URL may be wrong.
-        run_id = stored.run_id
+    chat_id, _ = _read_ids(request)
+    shown, run_id = await _find_call(request)
     watched = _find_watched(request, run_id)
     files = _list_files(watched, shown.id) if watched else []
     asked = [one for one in watched.requests if one.asked_at <= shown.started_at] if watched else []
@@ -165,7 +114,6 @@ async def call(request: Request) -> Response:
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
-        is_stored=stored is not None,
         at=time.time(),
     )
 
@@ -173,16 +121,11 @@ async def call(request: Request) -> Response:
 async def result_text(request: Request) -> Response:
     """Return the whole result of a call as plain text."""
     shown, _ = await _find_call(request)
-    return download(shown.result_text or "", "result.txt", "text/plain; charset=utf-8", is_shown=True)
-
-
-async def call_lines(request: Request) -> Response:
-    """Return a stored call as a line of JSON."""
-    _, stored = await _find_call(request)
-    if stored is None:
-        raise UnknownToolCall("this call is not stored")
-    line = await THREADS.run(partial(write_json_line, asdict(stored)))
-    return download(line, "call.jsonl", "application/x-ndjson")
+    headers = {
+        "Content-Disposition": 'inline; filename="result.txt"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+    return PlainTextResponse(shown.result_text or "", headers=headers)
 
 
 async def file(request: Request) -> Response:
@@ -253,8 +196,8 @@ async def _is_running(state: ServerState, run_id: str, user_id: str | None) -> b
         return False
 
 
-async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
-    """Return a call, and its stored form if it is stored. Raises `UnknownToolCall` or `UnknownChat`."""
+async def _find_call(request: Request) -> tuple[ShownCall, str]:
+    """Return a call and the id of its run. Raises `UnknownToolCall` or `UnknownChat`."""
     visit, state, _ = read_state(request)
     chat_id, run_id = _read_ids(request)
     watched = _find_watched(request, run_id)
@@ -262,12 +205,13 @@ async def _find_call(request: Request) -> tuple[ShownCall, StoredCall | None]:
     if chat_id:
         try:
             stored = await state.store.chats(visit.user_filter).tool_call(chat_id, call_id)
-            return read_stored_call(stored), stored
+            # The run in the URL may be wrong.
+            return read_stored_call(stored), stored.run_id
         except (UnknownChat, UnknownToolCall):
             if watched is None:
                 raise
     if watched and (found := watched.calls.get(call_id)):
-        return found, None
+        return found, run_id
     raise UnknownToolCall("there is no such call, or it is not stored")
 
 
@@ -299,10 +243,8 @@ def _read_ids(request: Request) -> tuple[str | None, str]:
 
 ROUTES = [
     Route("/run", run),
-    Route("/run.jsonl", run_lines),
     Route("/sent", sent),
     Route("/call", call),
-    Route("/call.jsonl", call_lines),
     Route("/result", result_text),
     Route("/file", file),
 ]

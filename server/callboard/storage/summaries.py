@@ -1,26 +1,10 @@
-"""Values of the inspector: summaries of chats, turns, calls and tools, and pages of them."""
+"""Values of the inspector: summaries of chats, turns and calls, and pages of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from callboard.storage.values import CallState, StoredCall
+from callboard.storage.values import StoredCall
 from callboard_protocol import Done, Error
-
-
-@dataclass(frozen=True, slots=True)
-class ChatFilter:
-    """A filter for chats; None or "" matches all. Times in seconds since the epoch, `until` excluded.
-
-    `text` matches a chat if any of its words occurs in a message. All other fields must match the same message: its
-    agent, its time and, for a call, its tool and state.
-    """
-
-    text: str = ""
-    tool_name: str | None = None
-    status: CallState | None = None
-    agent_id: str | None = None
-    since: float | None = None
-    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +52,7 @@ class ChatSummary:
 
 @dataclass(frozen=True, slots=True)
 class ChatPage:
-    """Chats, those with the newest answers first; `next_cursor` requests the next page, None on the last one.
-
-    A filter examines a limited number of chats for each page, so a page may be short or empty without being the last.
-    """
+    """Chats, those with the newest answers first; `next_cursor` requests the next page, None on the last one."""
 
     chats: tuple[ChatSummary, ...]
     next_cursor: str | None
@@ -122,18 +103,6 @@ class OpenRun:
     user_id: str | None
     owner: str
     begun_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSummary:
-    """Counts of a tool's calls and errors, and quantiles of the duration of its ended calls, in milliseconds."""
-
-    tool_name: str
-    calls: int
-    errors: int
-    median_ms: int | None
-    p95_ms: int | None
-    slowest_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Lists and summaries of chats, turns and calls, for the inspector.
 
-Text searches and tool statistics examine a limited number of the newest rows, so that their cost does not grow with the
-database.
+A search of calls examines a limited number of the newest rows, so that its cost does not grow with the database.
 """
 
 import base64
@@ -13,7 +12,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
-from sqlalchemy import ColumnElement, Connection, exists, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, func, or_, select, tuple_
 
 from callboard._history.records import message_text
 from callboard.errors import RequestError
@@ -28,7 +27,6 @@ from callboard.storage.sql.queries import (
     UserChats,
     is_owned_by,
     match_call,
-    match_message,
     read_cursor,
     read_page,
     write_cursor,
@@ -37,12 +35,10 @@ from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
 from callboard.storage.summaries import (
     CallPage,
     CallSummary,
-    ChatFilter,
     ChatPage,
     ChatSummary,
     OpenRun,
     ResultSize,
-    ToolSummary,
     TurnPage,
     TurnSummary,
 )
@@ -52,9 +48,7 @@ from callboard.text import storable
 from callboard_protocol import Done, Error
 
 WINDOW_ROWS = 100_000
-"""The message rows that a search examines for one page, and that tool statistics are computed from."""
-WINDOW_CHATS = 2_000
-"""The chats that a filter examines for one page."""
+"""The message rows that a search examines for one page."""
 MAX_OPEN_RUNS = 300
 MAX_FAILURES = 300
 """The most failed calls in a list of turns."""
@@ -88,36 +82,25 @@ class Overview(UserChats):
     `RequestError` if it is invalid.
     """
 
-    async def chats(self, wanted: ChatFilter, limit: int, cursor: str | None = None) -> ChatPage:
-        """Return a page of chats, those with the newest answers first."""
+    async def chats(self, text: str, limit: int, cursor: str | None = None) -> ChatPage:
+        """Return a page of the chats with one of the words of a text, those with the newest answers first.
+
+        A text without words finds all chats.
+        """
         query = select(chats).where(self._is_mine)
-        if words := parse_query(wanted.text):
+        if words := parse_query(text):
             hits = self._database.find_words(MESSAGE_WORDS, words)
             said = select(messages.c.chat_id).join(hits, hits.c.rowid == messages.c.id)
             query = query.where(chats.c.id.in_(said))
-        # Exclude chats by their own times, so that their messages need not be examined.
-        if wanted.since is not None:
-            query = query.where(chats.c.updated_at >= wanted.since)
-        if wanted.until is not None:
-            query = query.where(chats.c.created_at < wanted.until)
         if cursor is not None:
             query = query.where(tuple_(chats.c.updated_at, chats.c.id) < tuple_(*_read_chat_cursor(cursor)))
-
-        query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc())
-        fitting = query
-        if conditions := match_message(wanted):
-            window = query.limit(WINDOW_CHATS).subquery()
-            fits = exists().where(messages.c.chat_id == window.c.id, *conditions)
-            fitting = select(window).where(fits).order_by(window.c.updated_at.desc(), window.c.id.desc())
+        query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(limit + 1)
 
         def read(connection: Connection) -> ChatPage:
-            rows = connection.execute(fitting.limit(limit + 1)).all()
+            rows = connection.execute(query).all()
             page = rows[:limit]
-            found = summarise_chats(connection, page)
-            last = page[-1] if len(rows) > limit else None
-            if last is None and conditions:
-                last = connection.execute(query.limit(1).offset(WINDOW_CHATS - 1)).first()
-            return ChatPage(found, write_cursor([last.updated_at, last.id]) if last else None)
+            next_cursor = write_cursor([page[-1].updated_at, page[-1].id]) if len(rows) > limit else None
+            return ChatPage(summarise_chats(connection, page), next_cursor)
 
         return await self._database.read(read)
 
@@ -176,12 +159,16 @@ class Overview(UserChats):
 
     async def calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> CallPage:
         """Return a page of calls, newest first."""
+        conditions = [IS_CALL, self._is_mine, *match_call(wanted)]
+        if wanted.text:
+            columns = (messages.c.arguments, messages.c.tool_output)
+            conditions.append(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
 
         def read(connection: Connection) -> CallPage:
             top = _next_id(connection) if cursor is None else read_cursor(cursor)
             # Within one chat an index finds the rows, so no window is needed.
             bottom = 0 if wanted.chat_id is not None else max(0, top - WINDOW_ROWS)
-            query = SUMMARIES.where(*self._conditions(wanted), messages.c.id >= bottom)
+            query = SUMMARIES.where(*conditions, messages.c.id >= bottom)
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
             if next_cursor is None and bottom:
                 next_cursor = write_cursor(bottom)
@@ -198,24 +185,6 @@ class Overview(UserChats):
             return CallPage(_summarise_calls(connection, rows), next_cursor)
 
         return await self._read_chat(chat_id, read)
-
-    async def tools(self, wanted: ToolCallFilter) -> list[ToolSummary]:
-        """Return statistics of the newest calls for each tool, the most used tool first."""
-
-        def read(connection: Connection) -> list[ToolSummary]:
-            return _summarise_tools(connection, [*self._conditions(wanted), _is_new(connection)])
-
-        return await self._database.read(read)
-
-    async def slowest_calls(self, wanted: ToolCallFilter, limit: int) -> list[CallSummary]:
-        """Return the slowest of the newest calls, the slowest first."""
-        query = SUMMARIES.where(*self._conditions(wanted), messages.c.duration_ms.is_not(None))
-        query = query.order_by(messages.c.duration_ms.desc(), messages.c.id.desc()).limit(limit)
-
-        def read(connection: Connection) -> list[CallSummary]:
-            return list(_summarise_calls(connection, connection.execute(query.where(_is_new(connection))).all()))
-
-        return await self._database.read(read)
 
     async def results(self, chat_id: str, tool_call_ids: Collection[str]) -> dict[str, ResultSize]:
         """Return the lengths of results in a chat, by call id; raises `UnknownChat`."""
@@ -242,18 +211,6 @@ class Overview(UserChats):
         """Return the ids among `chat_ids` that have no stored chat."""
         existing = await self._database.fetch(select(chats.c.id).where(chats.c.id.in_(chat_ids), self._is_mine))
         return set(chat_ids) - {row.id for row in existing}
-
-    async def count_calls(self, chat_id: str, before: float) -> int:
-        """Return the number of calls of a chat that began before a time, in Unix seconds; raises `UnknownChat`."""
-        query = select(func.count()).where(messages.c.chat_id == chat_id, IS_CALL, messages.c.started_at < before)
-        return await self._read_chat(chat_id, lambda connection: connection.scalar(query) or 0)
-
-    def _conditions(self, wanted: ToolCallFilter) -> list[ColumnElement[bool]]:
-        conditions = [IS_CALL, self._is_mine, *match_call(wanted)]
-        if wanted.text:
-            columns = (messages.c.arguments, messages.c.tool_output)
-            conditions.append(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
-        return conditions
 
 
 def _next_id(connection: Connection) -> int:
@@ -382,37 +339,3 @@ def _read_texts(connection: Connection, of_turns: Sequence[ColumnElement[bool]])
         if row.content or place == "user":
             texts[row.chat_id, row.run_id][place] = message_text(row.content)
     return texts
-
-
-def _summarise_tools(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> list[ToolSummary]:
-    """Return statistics for each tool of the calls that meet all conditions, the most used tool first."""
-    of_tool = messages.c.tool_name
-    milliseconds = messages.c.duration_ms
-    ranked = (
-        select(
-            of_tool,
-            milliseconds,
-            IS_FAILURE.label("is_failure"),
-            func.row_number().over(partition_by=of_tool, order_by=milliseconds.nulls_last()).label("rank"),
-            func.count(milliseconds).over(partition_by=of_tool).label("timed"),
-        )
-        .join(chats)
-        .where(*conditions)
-        .subquery()
-    )
-
-    def quantile(percent: int) -> ColumnElement[int | None]:
-        """Return the smallest duration that `percent` of the tool's ended calls do not exceed."""
-        return func.min(ranked.c.duration_ms).filter(ranked.c.rank * 100 >= ranked.c.timed * percent)
-
-    query = select(
-        ranked.c.tool_name,
-        func.count(),
-        func.count().filter(ranked.c.is_failure),
-        quantile(50),
-        quantile(95),
-        func.max(ranked.c.duration_ms),
-    ).group_by(ranked.c.tool_name)
-    found = [ToolSummary(*row) for row in connection.execute(query)]
-    # Sorted here, because databases do not agree about the order of letters.
-    return sorted(found, key=lambda tool: (-tool.calls, tool.tool_name))
