@@ -62,7 +62,7 @@ class StoredRun:
     `epoch` starts at 1 and grows with each change of the owner and each release; the store refuses writes of an
     earlier epoch. `is_cancelled` means that a client has cancelled the run. `losses` counts the owners that stopped
     without handing the run over. A run that waits for an approval has ended too, until the answer.
-    `age_seconds` is set only by `StoredRuns.take_over`, `owner` (a server id) only for rows that were read.
+    `age_seconds` is set only by `StoredRuns.take_over`.
     """
 
     run_id: str
@@ -76,7 +76,6 @@ class StoredRun:
     is_cancelled: bool = False
     losses: int = 0
     age_seconds: float = field(default=0.0, compare=False)
-    owner: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
