@@ -11,7 +11,6 @@ from starlette.routing import Route
 
 from callboard._openai.answer import OpenAIAnswer
 from callboard._openai.chat_completions import ChatAnswer, ChatBody
-from callboard._openai.client_functions import format_ignored_header
 from callboard._openai.request import (
     ClientContext,
     RequestBody,
@@ -131,9 +130,7 @@ async def _respond(
 ) -> Response:
     respond = stream_answer if body.stream else collect_answer
     redaction = get_server_state(request).services.redaction
-    response = await respond(request, RunAnswer(run, answer, redaction, responses))
-    response.headers.update(format_ignored_header([*run.ignored, *body.offer.ignored]))
-    return response
+    return await respond(request, RunAnswer(run, answer, redaction, responses))
 
 
 def _with_openais_errors(endpoint: Endpoint) -> Endpoint:

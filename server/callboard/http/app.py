@@ -20,7 +20,6 @@ EXPOSED_HEADERS = (
     "Retry-After",
     "WWW-Authenticate",
     "X-Callboard-Run",
-    "X-Callboard-Tools-Ignored",
     REQUEST_ID,
     "X-Should-Retry",
 )
