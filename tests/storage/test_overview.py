@@ -12,7 +12,6 @@ from callboard._history import HistoryCall, Turn
 from callboard.errors import RequestError, UnknownChat
 from callboard.storage import Store
 from callboard.storage.sql.overview import SUMMARY_CHARS, Overview
-from callboard.storage.summaries import ChatFilter
 from callboard.storage.values import ANY_USER, ToolCallFilter
 from callboard_protocol import Done, Error, Event
 from tests.storage.turns import StoredSteps
@@ -47,14 +46,14 @@ async def list_calls(overview: Overview, limit: int = 50, **wanted: Any) -> list
 
 
 async def list_chats(overview: Overview, limit: int = 50, **wanted: Any) -> list[str]:
-    page = await overview.chats(ChatFilter(**wanted), limit)
+    page = await overview.chats(ToolCallFilter(**wanted), limit)
     return [one.chat_id for one in page.chats]
 
 
 async def test_chats_are_listed_with_what_happened_in_them_newest_first(store: Store) -> None:
     await write_turn(store, "one", "r1", ("look", "found", None, 5), ("look", "Error: dark", "tool_failed", 7))
     await write_turn(store, "two", "r2", question="What is the time?", user_id="bob")
-    page = await store.overview(ANY_USER).chats(ChatFilter(), 10)
+    page = await store.overview(ANY_USER).chats(ToolCallFilter(), 10)
     assert [(one.chat_id, one.user_id, one.turns, one.calls, one.errors) for one in page.chats] == [
         ("two", "bob", 1, 0, 0),
         ("one", "ann", 1, 2, 1),
@@ -116,7 +115,7 @@ async def test_a_question_is_shown_without_what_open_webui_puts_before_it(
     await write_turn(store, "one", "r1", question=question)
     overview = store.overview(ANY_USER)
     [turn] = await overview.newest_turns(10)
-    [chat] = (await overview.chats(ChatFilter(), 10)).chats
+    [chat] = (await overview.chats(ToolCallFilter(), 10)).chats
     [past] = await store.past_chats("ann", None).recent(10)
     assert (turn.question.strip(), chat.began_with, past.began_with) == (shown, *[" ".join(shown.split())] * 2)
 
@@ -162,7 +161,7 @@ async def test_a_chat_filter_continues_after_the_chats_that_it_examined(
         await write_turn(store, f"chat{number}", f"r{number}", agent_id="guard" if number in (0, 3) else "clerk")
     found = []
     cursor = None
-    while page := await store.overview(ANY_USER).chats(ChatFilter(agent_id="guard"), 10, cursor):
+    while page := await store.overview(ANY_USER).chats(ToolCallFilter(agent_id="guard"), 10, cursor):
         found += [one.chat_id for one in page.chats]
         if (cursor := page.next_cursor) is None:
             break
@@ -195,7 +194,7 @@ async def test_every_list_continues_after_its_last_page(store: Store) -> None:
                 break
         return found
 
-    chats = await list_all(lambda cursor: overview.chats(ChatFilter(), 2, cursor), "chats", "chat_id")
+    chats = await list_all(lambda cursor: overview.chats(ToolCallFilter(), 2, cursor), "chats", "chat_id")
     turns = await list_all(lambda cursor: overview.turns("chat", 2, cursor), "turns", "run_id")
     call_id = "call.tool_call_id"
     calls = await list_all(lambda cursor: overview.calls(ToolCallFilter(), 3, cursor), "calls", call_id)
@@ -277,8 +276,8 @@ async def test_an_invalid_cursor_is_refused_and_one_with_values_that_cannot_be_s
     overview = store.overview(ANY_USER)
     for cursor in ("nonsense", *map(cursor_of, ("", "[1]", "{}", "[null, null]", '["x", "y"]', "[" * 20_000))):
         with pytest.raises(RequestError, match="next_cursor"):
-            await overview.chats(ChatFilter(), 10, cursor)
+            await overview.chats(ToolCallFilter(), 10, cursor)
         with pytest.raises(RequestError, match="next_cursor"):
             await overview.calls(ToolCallFilter(), 10, cursor)
     for written in ('[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'):
-        assert (await overview.chats(ChatFilter(), 10, cursor_of(written))).chats == ()
+        assert (await overview.chats(ToolCallFilter(), 10, cursor_of(written))).chats == ()

@@ -13,7 +13,6 @@ from callboard._inspect.page import is_running_here, read_state, redirect, show
 from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
 from callboard.runs.grants import Grants
-from callboard.storage.summaries import ChatFilter
 from callboard.storage.values import CallState, ToolCallFilter
 
 CHATS_PER_PAGE = 50
@@ -44,21 +43,16 @@ class FilterForm:
         query = request.query_params
         return cls(*(query.get(field.name, "").strip()[:MAX_TEXT_CHARS] for field in fields(cls)))
 
-    def to_call_filter(self) -> ToolCallFilter:
-        """Return the filter for calls. Raises `RequestError` for an invalid time or status."""
+    def to_filter(self) -> ToolCallFilter:
+        """Return the filter for calls or chats. Raises `RequestError` for an invalid time or status."""
         return ToolCallFilter(
             tool_name=self.tool or None,
             status=_read_status(self.status),
             agent_id=self.agent or None,
             since=_read_time(self.since),
             until=_read_time(self.until, is_end=True),
-            text=self.text or None,
+            text=self.text,
         )
-
-    def to_chat_filter(self) -> ChatFilter:
-        """Return the filter for chats. Raises `RequestError` like `to_call_filter`."""
-        calls = self.to_call_filter()
-        return ChatFilter(self.text, calls.tool_name, calls.status, calls.agent_id, calls.since, calls.until)
 
 
 async def chats(request: Request) -> Response:
@@ -66,7 +60,7 @@ async def chats(request: Request) -> Response:
     visit, state, _ = read_state(request)
     wanted = FilterForm.read(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.user_filter).chats(wanted.to_chat_filter(), CHATS_PER_PAGE, cursor)
+    page = await state.store.overview(visit.user_filter).chats(wanted.to_filter(), CHATS_PER_PAGE, cursor)
     return show_list(request, "chats", wanted, page.next_cursor, chats=page.chats, is_narrowed=wanted != FilterForm())
 
 
@@ -120,7 +114,7 @@ async def calls(request: Request) -> Response:
     visit, state, _ = read_state(request)
     wanted = FilterForm.read(request)
     cursor = request.query_params.get("cursor") or None
-    page = await state.store.overview(visit.user_filter).calls(wanted.to_call_filter(), CALLS_PER_PAGE, cursor)
+    page = await state.store.overview(visit.user_filter).calls(wanted.to_filter(), CALLS_PER_PAGE, cursor)
     return show_list(request, "calls", wanted, page.next_cursor, calls=page.calls)
 
 
@@ -129,8 +123,8 @@ async def tools(request: Request) -> Response:
     visit, state, _ = read_state(request)
     wanted = FilterForm.read(request)
     overview = state.store.overview(visit.user_filter)
-    found = await overview.tools(wanted.to_call_filter())
-    slowest = await overview.slowest_calls(wanted.to_call_filter(), SLOWEST_CALLS)
+    found = await overview.tools(wanted.to_filter())
+    slowest = await overview.slowest_calls(wanted.to_filter(), SLOWEST_CALLS)
     return show_list(request, "tools", wanted, tools=found, slowest=slowest)
 
 

@@ -3,24 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from callboard.storage.values import CallState, StoredCall
+from callboard.storage.values import StoredCall
 from callboard_protocol import Done, Error
-
-
-@dataclass(frozen=True, slots=True)
-class ChatFilter:
-    """A filter for chats; None or "" matches all. Times in seconds since the epoch, `until` excluded.
-
-    `text` matches a chat if any of its words occurs in a message. All other fields must match the same message: its
-    agent, its time and, for a call, its tool and state.
-    """
-
-    text: str = ""
-    tool_name: str | None = None
-    status: CallState | None = None
-    agent_id: str | None = None
-    since: float | None = None
-    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

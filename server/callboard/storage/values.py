@@ -222,9 +222,11 @@ class StoredCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFilter:
-    """A filter for calls; None matches all. Times in seconds since the epoch, `until` excluded.
+    """A filter for calls, or for chats with such messages; None or "" matches all.
 
-    `text` is searched for in arguments and results, ignoring case; only `Overview` uses it.
+    Times in seconds since the epoch, `until` excluded. Only `Overview` uses `text`: it is searched for in arguments and
+    results of calls, ignoring case, and its words in the messages of chats. All other fields must match one message of
+    a chat: its agent, its time and, for a call, its tool and state.
     """
 
     chat_id: str | None = None
@@ -233,7 +235,7 @@ class ToolCallFilter:
     since: float | None = None
     until: float | None = None
     agent_id: str | None = None
-    text: str | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

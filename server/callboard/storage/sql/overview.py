@@ -37,7 +37,6 @@ from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
 from callboard.storage.summaries import (
     CallPage,
     CallSummary,
-    ChatFilter,
     ChatPage,
     ChatSummary,
     OpenRun,
@@ -88,7 +87,7 @@ class Overview(UserChats):
     `RequestError` if it is invalid.
     """
 
-    async def chats(self, wanted: ChatFilter, limit: int, cursor: str | None = None) -> ChatPage:
+    async def chats(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> ChatPage:
         """Return a page of chats, those with the newest answers first."""
         query = select(chats).where(self._is_mine)
         if words := parse_query(wanted.text):

@@ -4,12 +4,11 @@ import base64
 import json
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, select, true
+from sqlalchemy import ColumnElement, Connection, and_, select, true
 
 from callboard.errors import RequestError, UnknownChat
 from callboard.storage.sql.database import Database, Query, Rows, T, Work
 from callboard.storage.sql.tables import chats, messages
-from callboard.storage.summaries import ChatFilter
 from callboard.storage.values import ANY_USER, CallState, ToolCallFilter
 from callboard_protocol.endings import ENDINGS
 
@@ -24,11 +23,9 @@ IS_FAILURE = and_(
 """The call failed: calls that were declined or stopped did not."""
 
 
-def match_fields(
-    table: Table, at: ColumnElement[float], wanted: ToolCallFilter | ChatFilter, names: Sequence[str]
-) -> list[ColumnElement[bool]]:
+def _match_fields(at: ColumnElement[float], wanted: ToolCallFilter, names: Sequence[str]) -> list[ColumnElement[bool]]:
     """Return the conditions of a filter for the columns `names` and the time `at`."""
-    conditions = [table.c[name] == value for name in names if (value := getattr(wanted, name)) is not None]
+    conditions = [messages.c[name] == value for name in names if (value := getattr(wanted, name)) is not None]
     if wanted.since is not None:
         conditions.append(at >= wanted.since)
     if wanted.until is not None:
@@ -39,12 +36,12 @@ def match_fields(
 def match_call(wanted: ToolCallFilter) -> list[ColumnElement[bool]]:
     """Return the conditions of a filter for calls, without its `text`."""
     names = ("chat_id", "tool_name", "agent_id")
-    return [*match_fields(messages, messages.c.started_at, wanted, names), *_match_state(wanted.status)]
+    return [*_match_fields(messages.c.started_at, wanted, names), *_match_state(wanted.status)]
 
 
-def match_message(wanted: ChatFilter) -> list[ColumnElement[bool]]:
+def match_message(wanted: ToolCallFilter) -> list[ColumnElement[bool]]:
     """Return the conditions for a message that makes its chat match, without the `text` of the filter."""
-    conditions = match_fields(messages, messages.c.created_at, wanted, ("tool_name", "agent_id"))
+    conditions = _match_fields(messages.c.created_at, wanted, ("tool_name", "agent_id"))
     return [*conditions, IS_CALL, *_match_state(wanted.status)] if wanted.status else conditions
 
 

@@ -22,11 +22,10 @@ from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_record import RunRecord
+from callboard.storage.sql.run_record import RunRecord, TurnWriter
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.stored_runs import IS_ACTIVE, StoredRuns
 from callboard.storage.sql.tables import chats, messages, now, response_items, responses, runs, usage
-from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
 from callboard.storage.sql.waiting import IS_OPEN, list_waiting_approvals
 from callboard.storage.values import (
