@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
 
-from callboard._history.records import ChatDict, StoredStatus
+from callboard._history.records import StoredStatus
 
 Item = Mapping[str, Any]
 """An output item of OpenAI's Responses API; it has an `id`."""
@@ -300,10 +300,10 @@ class SelfNote:
 
 @dataclass(frozen=True, slots=True)
 class PastResponse:
-    """The chat of a response, and the conversation up to its end; `_history.replay` adds the results of its calls."""
+    """The chat of a response; `stored` has the responses of this chat, as `join_responses` takes them."""
 
     chat_id: str
-    messages: list[ChatDict]
+    stored: Mapping[str, tuple[str | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
