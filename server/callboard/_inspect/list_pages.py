@@ -61,7 +61,7 @@ async def chats(request: Request) -> Response:
     wanted = FilterForm.read(request)
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).chats(wanted.to_filter(), CHATS_PER_PAGE, cursor)
-    return show_list(request, "chats", wanted, page.next_cursor, chats=page.chats, is_narrowed=wanted != FilterForm())
+    return show_list(request, "chats", wanted, page.next_cursor, chats=page.items, is_narrowed=wanted != FilterForm())
 
 
 async def chat(request: Request) -> Response:
@@ -75,7 +75,7 @@ async def chat(request: Request) -> Response:
     live = {one.run.run_id: one for one in watch if one.run.chat_id == chat_id and is_running_here(state, one)}
     runs = [
         one.show(turn.question) if (one := live.get(turn.run_id)) else show_stored(turn, turn.failures)
-        for turn in page.turns
+        for turn in page.items
     ]
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     title = found.began_with or f"Chat {chat_id}"
@@ -115,7 +115,7 @@ async def calls(request: Request) -> Response:
     wanted = FilterForm.read(request)
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).calls(wanted.to_filter(), CALLS_PER_PAGE, cursor)
-    return show_list(request, "calls", wanted, page.next_cursor, calls=page.calls)
+    return show_list(request, "calls", wanted, page.next_cursor, calls=page.items)
 
 
 async def tools(request: Request) -> Response:

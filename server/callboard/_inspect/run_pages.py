@@ -131,7 +131,7 @@ async def _compare_with_store(
         cursor: str | None = None
         while len(unsent) < min(unsent_count, UNSENT_SHOWN):
             page = await overview.calls(ToolCallFilter(chat_id, until=watched.began_at), CALLS_PER_PAGE, cursor)
-            unsent += [one for one in page.calls if one.call.tool_call_id not in known]
+            unsent += [one for one in page.items if one.call.tool_call_id not in known]
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -216,7 +216,7 @@ async def _find_run(request: Request) -> ShownRun:
     cursor = request.query_params.get("cursor")
     page = await overview.calls_of_turn(turn.chat_id, run_id, CALLS_PER_PAGE, cursor)
     is_live = await _is_running(state, run_id, turn.user_id)
-    return show_stored(turn, page.calls, page.next_cursor, is_live=is_live)
+    return show_stored(turn, page.items, page.next_cursor, is_live=is_live)
 
 
 def _find_watched(request: Request, run_id: str) -> WatchedRun | None:

@@ -8,9 +8,11 @@ import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from callboard._history.records import StoredStatus
+
+T = TypeVar("T")
 
 Item = Mapping[str, Any]
 """An output item of OpenAI's Responses API; it has an `id`."""
@@ -44,6 +46,17 @@ DIGEST_CHARS = 40
 def digest(text: str) -> str:
     """Return a part of a record's key that stands for a text of any length. Keys of grants begin with their chat's."""
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list; `next_cursor` requests the next page, None on the last one.
+
+    A search examines a limited number of rows for each page, so a page may be short or empty without being the last.
+    """
+
+    items: tuple[T, ...]
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +169,6 @@ class WaitingApproval:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalPage:
-    """Waiting approvals, the newest calls first; `next_cursor` requests the next page, None on the last one."""
-
-    approvals: tuple[WaitingApproval, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class DayUsage:
     """A user's calls and tokens of the current day (UTC), and the seconds until it ends."""
 
@@ -236,14 +241,6 @@ class ToolCallFilter:
     until: float | None = None
     agent_id: str | None = None
     text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallPage:
-    """Calls, newest first; `next_cursor` requests the next page, None on the last one."""
-
-    tool_calls: tuple[StoredCall, ...]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ from callboard.storage.values import (
     GRANTS,
     OWN_CHAT_PREFIX,
     Line,
+    Page,
     StoredCall,
     StoredMessage,
     ToolCallFilter,
-    ToolCallPage,
     digest,
 )
 
@@ -135,13 +135,13 @@ class Chats(UserChats):
             raise UnknownToolCall(f"there is no tool call {tool_call_id!r} in chat {chat_id!r}")
         return found[0]
 
-    async def tool_calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> ToolCallPage:
+    async def tool_calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> Page[StoredCall]:
         """Return a page of calls, newest first; raises `RequestError` for an invalid cursor."""
         query = TOOL_CALLS.join(chats).where(self._is_mine, *match_call(wanted))
 
-        def read(connection: Connection) -> ToolCallPage:
+        def read(connection: Connection) -> Page[StoredCall]:
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
-            return ToolCallPage(tuple(_read_calls(rows, connection)), next_cursor)
+            return Page(tuple(_read_calls(rows, connection)), next_cursor)
 
         return await self._database.read(read)
 

@@ -35,17 +35,14 @@ from callboard.storage.sql.queries import (
 )
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
 from callboard.storage.summaries import (
-    CallPage,
     CallSummary,
-    ChatPage,
     ChatSummary,
     OpenRun,
     ResultSize,
     ToolSummary,
-    TurnPage,
     TurnSummary,
 )
-from callboard.storage.values import ToolCallFilter
+from callboard.storage.values import Page, ToolCallFilter
 from callboard.storage.words import excerpt, parse_query
 from callboard.text import storable
 from callboard_protocol import Done, Error
@@ -87,7 +84,7 @@ class Overview(UserChats):
     `RequestError` if it is invalid.
     """
 
-    async def chats(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> ChatPage:
+    async def chats(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> Page[ChatSummary]:
         """Return a page of chats, those with the newest answers first."""
         query = select(chats).where(self._is_mine)
         if words := parse_query(wanted.text):
@@ -109,14 +106,14 @@ class Overview(UserChats):
             fits = exists().where(messages.c.chat_id == window.c.id, *conditions)
             fitting = select(window).where(fits).order_by(window.c.updated_at.desc(), window.c.id.desc())
 
-        def read(connection: Connection) -> ChatPage:
+        def read(connection: Connection) -> Page[ChatSummary]:
             rows = connection.execute(fitting.limit(limit + 1)).all()
             page = rows[:limit]
             found = summarise_chats(connection, page)
             last = page[-1] if len(rows) > limit else None
             if last is None and conditions:
                 last = connection.execute(query.limit(1).offset(WINDOW_CHATS - 1)).first()
-            return ChatPage(found, write_cursor([last.updated_at, last.id]) if last else None)
+            return Page(found, write_cursor([last.updated_at, last.id]) if last else None)
 
         return await self._database.read(read)
 
@@ -128,7 +125,7 @@ class Overview(UserChats):
         )
         return found
 
-    async def turns(self, chat_id: str, limit: int, cursor: str | None = None) -> TurnPage:
+    async def turns(self, chat_id: str, limit: int, cursor: str | None = None) -> Page[TurnSummary]:
         """Return the turns of a chat, newest first; raises `UnknownChat`."""
         of_chat = messages.c.chat_id == chat_id
         begun = (
@@ -138,11 +135,11 @@ class Overview(UserChats):
             .subquery()
         )
 
-        def read(connection: Connection) -> TurnPage:
+        def read(connection: Connection) -> Page[TurnSummary]:
             rows, next_cursor = read_page(connection, select(begun), begun.c.id, limit, cursor)
             ids = [row.run_id for row in rows]
             turns = _load_turns(connection, of_chat, messages.c.run_id.in_(ids))
-            return TurnPage(tuple(turns[chat_id, run_id] for run_id in ids), next_cursor)
+            return Page(tuple(turns[chat_id, run_id] for run_id in ids), next_cursor)
 
         return await self._read_chat(chat_id, read)
 
@@ -173,10 +170,10 @@ class Overview(UserChats):
         turns = await self._read_chat(chat_id, lambda connection: _load_turns(connection, *of_turn))
         return turns.get((chat_id, run_id))
 
-    async def calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> CallPage:
+    async def calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> Page[CallSummary]:
         """Return a page of calls, newest first."""
 
-        def read(connection: Connection) -> CallPage:
+        def read(connection: Connection) -> Page[CallSummary]:
             top = _next_id(connection) if cursor is None else read_cursor(cursor)
             # Within one chat an index finds the rows, so no window is needed.
             bottom = 0 if wanted.chat_id is not None else max(0, top - WINDOW_ROWS)
@@ -184,17 +181,19 @@ class Overview(UserChats):
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
             if next_cursor is None and bottom:
                 next_cursor = write_cursor(bottom)
-            return CallPage(_summarise_calls(connection, rows), next_cursor)
+            return Page(_summarise_calls(connection, rows), next_cursor)
 
         return await self._database.read(read)
 
-    async def calls_of_turn(self, chat_id: str, run_id: str, limit: int, cursor: str | None = None) -> CallPage:
+    async def calls_of_turn(
+        self, chat_id: str, run_id: str, limit: int, cursor: str | None = None
+    ) -> Page[CallSummary]:
         """Return the calls of a turn with their status events, oldest first; raises `UnknownChat`."""
         query = SUMMARIES.where(messages.c.chat_id == chat_id, messages.c.run_id == run_id, IS_CALL)
 
-        def read(connection: Connection) -> CallPage:
+        def read(connection: Connection) -> Page[CallSummary]:
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor, is_oldest_first=True)
-            return CallPage(_summarise_calls(connection, rows), next_cursor)
+            return Page(_summarise_calls(connection, rows), next_cursor)
 
         return await self._read_chat(chat_id, read)
 

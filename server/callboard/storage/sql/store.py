@@ -32,10 +32,11 @@ from callboard.storage.values import (
     OWN_CHAT_PREFIX,
     RESPONSE_PREFIX,
     SECONDS_A_DAY,
-    ApprovalPage,
     Line,
+    Page,
     StoreAccess,
     StoredRun,
+    WaitingApproval,
 )
 from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
@@ -107,7 +108,7 @@ class Store:
         """Return lists and summaries of a user's chats, for the inspector; of every user for `ANY_USER`."""
         return Overview(self.database, user_id)
 
-    async def waiting_approvals(self, user_id: object, limit: int, cursor: str | None = None) -> ApprovalPage:
+    async def waiting_approvals(self, user_id: object, limit: int, cursor: str | None = None) -> Page[WaitingApproval]:
         """Return a page of the waiting approvals of a user, of every user for `ANY_USER`; the newest calls first.
 
         Raises `RequestError` for an invalid cursor.
