@@ -227,8 +227,9 @@ async def test_a_stream_of_chunks_says_so_in_words(tmp_path: Path, body: dict[st
     assert f"{HALF}\n```{TAKEN_BACK}" in read
     assert read.endswith(f"\n\n{WHOLE}")
     message = whole.choices[0].message
-    assert message.content.replace("\n\n", "")[: len(BEFORE + MEANWHILE)] == BEFORE + MEANWHILE
-    assert message.content.endswith(WHOLE)
+    text = message.content or ""
+    assert text.replace("\n\n", "")[: len(BEFORE + MEANWHILE)] == BEFORE + MEANWHILE
+    assert text.endswith(WHOLE)
     assert message.model_extra == {"reasoning_content": "So."}
 
 
