@@ -53,7 +53,6 @@ class Store:
     def __init__(self, url: str, redis_url: str | None = None) -> None:
         self.database = _make_database(url)
         self._make_bus = _choose_bus(self.database, redis_url)
-        self._has_unused_redis = redis_url is not None and self.database.is_of_one_process
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "Store":
@@ -67,8 +66,6 @@ class Store:
 
         Raises `StorageError` if the database cannot be reached, or was made by a newer version.
         """
-        if self._has_unused_redis:
-            _log.warning("redis_url_has_no_effect", reason="an SQLite database has only one server")
         await self.database.start()
 
     async def close(self) -> None:
@@ -245,7 +242,10 @@ def _make_database(url: str) -> Database:
 
 def _choose_bus(database: Database, redis_url: str | None) -> Callable[[], Bus]:
     """Return a function that creates a bus."""
-    if redis_url is None or database.is_of_one_process:
+    if redis_url is None:
+        return database.make_bus
+    if isinstance(database, SqliteDatabase):
+        _log.warning("redis_url_has_no_effect", reason="an SQLite database has only one server")
         return database.make_bus
     try:
         from callboard.storage.redis_bus import RedisBus, read_address
