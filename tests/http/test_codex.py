@@ -9,7 +9,7 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from callboard.models import TextDelta
-from tests.http.test_offered_tools import House
+from tests.http.test_offered_tools import IGNORED, House
 from tests.http.test_openai_requests import Listener
 from tests.loop.conftest import wants
 from tests.openai_client import asking
@@ -141,6 +141,16 @@ INPUTS: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
             },
         ],
     ),
+    "a shell of OpenAI's, run by the client": (
+        [
+            {"type": "local_shell_call", "call_id": "c1", "status": "completed", "action": {"command": ["ls"]}},
+            {"type": "local_shell_call_output", "id": "c1", "output": "a.txt"},
+        ],
+        [
+            call_of("local_shell", '{"action": {"command": ["ls"]}}'),
+            {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
+        ],
+    ),
     "a message of another agent": (
         [
             {"role": "assistant", "content": "I wait."},
@@ -199,3 +209,11 @@ async def test_what_a_model_cannot_be_told_is_refused_in_words(tmp_path: Path) -
         for item, words in REFUSED.values():
             with pytest.raises(openai.BadRequestError, match=words):
                 await client.responses.create(**asked(USER, item))
+
+
+async def test_items_and_tools_that_are_left_out_are_named_in_a_header(tmp_path: Path) -> None:
+    house = House([TextDelta("Done.")])
+    items = [USER, {"type": "reasoning", "id": "r", "summary": []}, {"type": "web_search_call", "id": "w"}]
+    async with asking(tmp_path, house.agent) as (_, client):
+        raw = await client.responses.with_raw_response.create(**asked(*items, tools=[{"type": "local_shell"}]))
+    assert raw.headers[IGNORED] == "local_shell, web_search_call"

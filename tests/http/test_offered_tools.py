@@ -9,7 +9,6 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
-from structlog.testing import capture_logs
 
 from callboard._formats import ToolFormat
 from callboard.agents import Agent
@@ -18,7 +17,9 @@ from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.runs.conversation import NO_RESULT
 from callboard.skills import Skill
 from tests.loop.conftest import wants
-from tests.openai_client import QUESTION, asking
+from tests.openai_client import EVERYTHING, QUESTION, asking
+
+IGNORED = "x-callboard-tools-ignored"
 
 
 def function(name: str = "open_door", **properties: Any) -> dict[str, Any]:
@@ -223,15 +224,31 @@ async def test_models_that_call_in_their_text_call_offered_functions_too(
     assert second.choices[0].message.content == "It is open."
 
 
-async def test_the_servers_own_tool_runs_where_a_function_has_its_name_and_the_log_says_so(tmp_path: Path) -> None:
+async def test_the_servers_own_tool_runs_where_a_function_has_its_name_and_the_header_says_so(tmp_path: Path) -> None:
     house = House([wants("look_up", {"word": "apple"})], [TextDelta("A fruit.")])
     offered: Any = [function("look_up", word={"type": "string"}), function(), {"type": "web_search"}]
-    with capture_logs() as logs:
-        async with asking(tmp_path, house.agent) as (_, client):
-            answer = await client.chat.completions.create(model="house", messages=QUESTION, tools=offered)
-    assert [log["functions"] for log in logs if log["event"] == "functions_not_offered"] == [["look_up"]]
-    assert answer.choices[0].message.content == "A fruit."
+    async with asking(tmp_path, house.agent) as (_, client):
+        answer = await client.chat.completions.with_raw_response.create(model="house", messages=QUESTION, tools=offered)
+    assert answer.headers[IGNORED] == "look_up, web_search"
+    assert answer.parse().choices[0].message.content == "A fruit."
     assert [one["function"]["name"] for one in house.asked[0].tools] == ["look_up", "open_door"]
+
+
+async def test_an_agent_that_takes_no_functions_says_so_in_the_header_streamed_too(tmp_path: Path) -> None:
+    async with asking(tmp_path, EVERYTHING, House().agent) as (service, _):
+        for route, said in (("chat/completions", {"messages": QUESTION}), ("responses", {"input": "hi"})):
+            for stream in (False, True):
+                body = {"model": "scripted", "tools": [function(), function("ring")], "stream": stream, **said}
+                answer = await service.client.post(f"/v1/{route}", json=body)
+                assert (answer.status_code, answer.headers[IGNORED]) == (200, "open_door, ring")
+        older = {"model": "scripted", "functions": [function()["function"]], "messages": QUESTION}
+        answer = await service.client.post("/v1/chat/completions", json=older)
+        assert answer.headers[IGNORED] == "functions"
+        one_call = {"model": "scripted", "parallel_tool_calls": False, "messages": QUESTION}
+        answer = await service.client.post("/v1/chat/completions", json=one_call)
+        assert answer.headers[IGNORED] == "parallel_tool_calls"
+        plain = await service.client.post("/v1/responses", json={"model": "scripted", "input": "hi"})
+    assert IGNORED not in plain.headers
 
 
 async def test_functions_that_may_not_be_called_are_not_offered(tmp_path: Path) -> None:

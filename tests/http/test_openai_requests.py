@@ -242,6 +242,7 @@ REFUSED: list[tuple[Ask, dict[str, Any], str]] = [
     (complete, {"tools": TWICE}, "tools.1: there are two functions"),
     (complete, {"tools": NAMELESS * 129}, "no more than 128"),
     (complete, {"tools": NAMELESS}, "tools.0: name: Field required"),
+    (complete, {"function_call": {"name": "f"}}, "use tools and tool_choice"),
     (complete, {"extra_body": {"messages": []}}, "messages: Value error, must not be empty"),
     (complete, {"extra_body": {"messages": [{"role": "model"}]}}, "messages.0.role: Input should be 'system', 'd"),
     (complete, {"extra_body": {"callboard": {"tool_activity": "items"}}}, "use none or status or details"),
@@ -432,6 +433,35 @@ async def test_a_response_is_stored_without_secrets(tmp_path: Path) -> None:
         response = await respond(client, instructions="The key is secret-key-1234.")
         kept = await client.responses.retrieve(response.id)
     assert "secret-key-1234" not in kept.model_dump_json()
+
+
+async def test_calls_of_openais_older_form_are_calls(tmp_path: Path) -> None:
+    listener = Listener()
+    messages: Any = [
+        *QUESTION,
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "one"},
+        {"role": "assistant", "content": "Again.", "function_call": {"name": "f", "arguments": '{"a": 1}'}},
+        {"role": "function", "name": "f", "content": "two"},
+        # OpenAI refuses an empty list.
+        {"role": "assistant", "content": "Fruits.", "tool_calls": []},
+    ]
+    async with asking(tmp_path, listener.agent) as (_, client):
+        await client.chat.completions.create(model="scripted", messages=messages)
+    *told, last = listener.contexts[0].messages[1:]
+    assert last == {"role": "assistant", "content": "Fruits."}
+    assert [(message["role"], message["content"]) for message in told] == [
+        ("assistant", None),
+        ("tool", "one"),
+        ("assistant", "Again."),
+        ("tool", "two"),
+    ]
+    assert [message["tool_calls"][0]["function"] for message in told[::2]] == [
+        {"name": "f", "arguments": "{}"},
+        {"name": "f", "arguments": '{"a": 1}'},
+    ]
+    assert [message["tool_calls"][0]["id"] for message in told[::2]] == [one["tool_call_id"] for one in told[1::2]]
+    assert all("function_call" not in message for message in told)
 
 
 # ----------------------------------------------------- what the model's endpoint refuses, how it fails, what it counts

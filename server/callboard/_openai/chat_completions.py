@@ -10,9 +10,11 @@ readers follows it.
 
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Annotated
+from dataclasses import replace
+from functools import cached_property
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
 
 from callboard._openai.answer import (
     OpenAIAnswer,
@@ -21,7 +23,7 @@ from callboard._openai.answer import (
     forbid_repetition,
     write_note_below,
 )
-from callboard._openai.client_functions import ClientCalls, Json
+from callboard._openai.client_functions import ClientCalls, Json, Offer
 from callboard._openai.request import ClientContext, RequestBody, ToolActivity, refuse_empty
 from callboard.agents.notices import PICTURE_TOOL
 from callboard.calls import EndedCall, RunningCall
@@ -53,6 +55,24 @@ _FINISH_REASONS = {"length": "length", "content_filter": "content_filter", "refu
 """OpenAI's finish reasons, by ours; all others are `stop`. OpenAI has none for a refusal; its text is in `refusal`."""
 
 
+def _translate_functions(messages: Any) -> Any:
+    """Return the messages with calls in OpenAI's older form (`function_call`, `role: function`) in the current form."""
+    if not isinstance(messages, list):
+        return messages
+    translated = []
+    count = 0
+    for message in messages:
+        match message:
+            case {"role": "assistant", "function_call": {} as function, **rest}:
+                count += 1
+                call = {"id": f"fn{count:07d}", "type": "function", "function": function}
+                message = {"role": "assistant", **rest, "tool_calls": [call]}
+            case {"role": "function", **rest}:
+                message = {**rest, "role": "tool", "tool_call_id": f"fn{count:07d}"}
+        translated.append(message)
+    return translated
+
+
 class StreamOptions(Wire):
     """`include_usage`: the last chunk has the number of tokens."""
 
@@ -64,14 +84,24 @@ class ChatBody(RequestBody):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    messages: Annotated[tuple[ChatMessage, ...], AfterValidator(refuse_empty)]
+    messages: Annotated[tuple[ChatMessage, ...], AfterValidator(refuse_empty), BeforeValidator(_translate_functions)]
     stream_options: StreamOptions | None = None
     n: int | None = None
+    functions: tuple[Any, ...] | None = None
+    function_call: str | dict[str, Any] | None = None
+
+    @cached_property
+    def offer(self) -> Offer:
+        """The functions that the client offers. Raises `RequestError`."""
+        offer = super().offer
+        return replace(offer, ignored=(*offer.ignored, "functions")) if self.functions else offer
 
     def build_run(self, client: ClientContext, user: User | None) -> RunRequest:
         """Return the run. Raises `RequestError` for an option that agents do not support."""
         if self.n not in (None, 1):
             raise RequestError(f"n is {self.n}: an agent gives one answer; ask again for another")
+        if self.function_call not in (None, "auto", "none"):
+            raise RequestError("function_call is OpenAI's older form and is not supported: use tools and tool_choice")
         options = select_options(self.model_extra or {})
         return self._build_run(client, user, [_remove_own_fields(message) for message in self.messages], options)
 

@@ -30,8 +30,12 @@ from callboard_protocol.events import FORM_ID_PREFIX
 
 Json = dict[str, Any]
 
+IGNORED_HEADER = "X-Callboard-Tools-Ignored"
 MAX_TOOLS = 128
 """OpenAI's own limit."""
+
+MAX_HEADER_CHARS = 2_000
+"""Proxies refuse longer headers."""
 
 ANSWER_FORM = (
     "Your answer is read by a program, as the arguments of its function '{name}'{description}. When you are done, "
@@ -53,12 +57,14 @@ class Offer:
     """The functions that a client offers.
 
     The model may call `functions`, and must if `must_call`. If `form` is set, the answer has to be the arguments of
-    that function. `origins` are the tools that functions were made from, by the functions' names.
+    that function. `ignored` are the types of tools that agents cannot call. `origins` are the tools that functions
+    were made from, by the functions' names.
     """
 
     functions: tuple[OfferedFunction, ...] = ()
     must_call: bool = False
     form: OfferedFunction | None = None
+    ignored: tuple[str, ...] = ()
     origins: Mapping[str, OfferedTool] = field(default_factory=dict)
 
     def apply_to(self, wanted: RunRequest) -> RunRequest:
@@ -92,32 +98,43 @@ def read_offer(tools: Sequence[Any] | None, tool_choice: str | Mapping[str, Any]
 
     Raises `RequestError` for an impossible choice and for an invalid function.
     """
-    functions = _read_functions(tools or ())
+    functions, ignored = _read_functions(tools or ())
     mode, names = _read_choice(tool_choice)
     if mode == "none":
-        return Offer()
+        return Offer(ignored=ignored)
     if names is not None:
         if unknown := names - {function.name for function in functions}:
             raise RequestError(f"tool_choice asks for {', '.join(sorted(unknown))}, which tools does not offer")
         functions = tuple(function for function in functions if function.name in names)
     if mode == "auto":
-        return Offer(functions)
+        return Offer(functions, ignored=ignored)
     if not functions:
         raise RequestError("tool_choice asks for a call of a function, but tools offers none that an agent can call")
     if len(functions) == 1:
-        return Offer(form=functions[0])
-    return Offer(functions, must_call=True)
+        return Offer(form=functions[0], ignored=ignored)
+    return Offer(functions, must_call=True, ignored=ignored)
 
 
-def _read_functions(tools: Sequence[Any]) -> tuple[OfferedFunction, ...]:
-    """Return the functions among the tools; an agent cannot call other tools."""
+def format_ignored_header(names: Sequence[str]) -> dict[str, str]:
+    """Return the header with the names of ignored tools; no header if there are none."""
+    if not names:
+        return {}
+    shown = ", ".join(dict.fromkeys(names))
+    if len(shown) > MAX_HEADER_CHARS:
+        shown = f"{shown[:MAX_HEADER_CHARS].rpartition(',')[0]}, ..."
+    return {IGNORED_HEADER: shown}
+
+
+def _read_functions(tools: Sequence[Any]) -> tuple[tuple[OfferedFunction, ...], tuple[str, ...]]:
     if len(tools) > MAX_TOOLS:
         raise RequestError(f"tools: there are {len(tools)}: send no more than {MAX_TOOLS}")
     functions: dict[str, OfferedFunction] = {}
+    ignored: list[str] = []
     for place, tool in enumerate(tools):
         if not isinstance(tool, Mapping):
             raise RequestError(f"tools.{place}: must be an object")
         if tool.get("type", "function") != "function":
+            ignored.append(_format_header_word(tool["type"]))
             continue
         written = tool.get("function", tool)
         if isinstance(written, Mapping):
@@ -130,7 +147,11 @@ def _read_functions(tools: Sequence[Any]) -> tuple[OfferedFunction, ...]:
         if function.name in functions:
             raise RequestError(f"tools.{place}: there are two functions named '{function.name}'")
         functions[function.name] = function
-    return tuple(functions.values())
+    return tuple(functions.values()), tuple(ignored)
+
+
+def _format_header_word(kind: object) -> str:
+    return "".join(one for one in str(kind) if one.isascii() and (one.isalnum() or one in "_-."))[:64] or "unknown"
 
 
 def _read_choice(choice: str | Mapping[str, Any] | None) -> tuple[str, frozenset[str] | None]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from callboard._openai.client_functions import Json
 from callboard._openai.items import CLIENTS_ITEM_ID, MCP_ITEM_ID
@@ -122,6 +122,23 @@ class CallItem(Wire):
         return ToolCallPart(id=self.call_id, function=function)
 
 
+class ClientCallItem(Wire):
+    """A call of a tool that OpenAI defines and the client ran, such as its shell."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: Literal["local_shell_call", "shell_call", "apply_patch_call", "tool_search_call"]
+    call_id: str
+    id: Any = None
+    status: Any = None
+
+    def to_chat(self) -> ToolCallPart:
+        """Return the call as a call of a function with that name."""
+        arguments = json.dumps(self.model_extra, ensure_ascii=False)
+        function = FunctionCall(name=self.type.removesuffix("_call"), arguments=arguments)
+        return ToolCallPart(id=self.call_id, function=function)
+
+
 class OutputItem(Wire):
     """The output of a call."""
 
@@ -132,6 +149,22 @@ class OutputItem(Wire):
     def to_chat(self) -> ChatMessage:
         """Return the output in the form of chat completions. Raises `RequestError` for parts without content."""
         return ChatMessage(role="tool", tool_call_id=self.call_id, content=_translate_parts(self.output))
+
+
+class ClientOutputItem(Wire):
+    """The output of a `ClientCallItem`: text, or any JSON."""
+
+    type: Literal["local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"]
+    # The output of the local shell has the id of the call in `id`.
+    call_id: str = Field(validation_alias=AliasChoices("call_id", "id"))
+    output: Any = None
+    tools: tuple[Any, ...] = ()
+
+    def to_chat(self) -> ChatMessage:
+        """Return the output in the form of chat completions; for a tool search, the tools that were found."""
+        output = self.output if self.output is not None else list(self.tools)
+        text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+        return ChatMessage(role="tool", tool_call_id=self.call_id, content=text)
 
 
 class McpItem(Wire):
@@ -223,9 +256,10 @@ def _add_type(item: Any) -> Any:
 
 
 AnyMessage = MessageItem | AgentMessageItem
-Call = CallItem | McpItem
+Call = CallItem | ClientCallItem | McpItem
+Output = OutputItem | ClientOutputItem
 InputItem = Annotated[
-    AnyMessage | Call | OutputItem | ReferenceItem | ToolsItem | OtherItem,
+    AnyMessage | Call | Output | ReferenceItem | ToolsItem | OtherItem,
     Field(discriminator="type"),
     BeforeValidator(_add_type),
 ]

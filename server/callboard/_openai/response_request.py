@@ -9,6 +9,7 @@ conversation, with earlier calls and outputs as items, or the id of the response
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from typing import Annotated, Any
@@ -20,10 +21,13 @@ from callboard._openai.input_items import (
     AnyMessage,
     Call,
     CallItem,
+    ClientCallItem,
+    ClientOutputItem,
     InputItem,
     KeptId,
     McpItem,
-    OutputItem,
+    OtherItem,
+    Output,
     ReferenceItem,
     ToolsItem,
 )
@@ -101,8 +105,10 @@ class ResponseBody(RequestBody):
     @cached_property
     def offer(self) -> Offer:
         """The tools that the client offers, also those in its input. Raises `RequestError`."""
-        added = [tool for item in self.input if isinstance(item, ToolsItem) for tool in item.tools]
-        return read_response_offer(self.tools or (), added, self.tool_choice)
+        added = [tool for item in self.input if isinstance(item, (ToolsItem, ClientOutputItem)) for tool in item.tools]
+        offer = read_response_offer(self.tools or (), added, self.tool_choice)
+        ignored = [item.type for item in self.input if isinstance(item, OtherItem) and item.type != "reasoning"]
+        return replace(offer, ignored=(*offer.ignored, *ignored))
 
     async def with_kept_items(self, kept: Responses) -> "ResponseBody":
         """Return the body with stored items in place of their ids.
@@ -184,9 +190,9 @@ def _build_messages(items: Sequence[InputItem]) -> list[ChatMessage]:
     """
     messages: list[ChatMessage] = []
     results: defaultdict[str, list[ChatMessage]] = defaultdict(list)
-    called = {item.call_id for item in items if isinstance(item, CallItem)}
+    called = {item.call_id for item in items if isinstance(item, (CallItem, ClientCallItem))}
     for item in items:
-        if isinstance(item, OutputItem):
+        if isinstance(item, Output):
             (results[item.call_id] if item.call_id in called else messages).append(item.to_chat())
         elif isinstance(item, McpItem) and item.result is not None:
             results[item.call_id].append(ChatMessage(role="tool", tool_call_id=item.call_id, content=item.result))
@@ -196,7 +202,7 @@ def _build_messages(items: Sequence[InputItem]) -> list[ChatMessage]:
         for item in sorted(group, key=_read_place) if round_key else group:
             if isinstance(item, Call):
                 calls.append(item.to_chat())
-            elif isinstance(item, OutputItem | AnyMessage):
+            elif isinstance(item, Output | AnyMessage):
                 _end_round(messages, calls, results)
             if isinstance(item, AnyMessage):
                 messages.append(item.to_chat())

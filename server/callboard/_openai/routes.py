@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from callboard._openai.answer import OpenAIAnswer
 from callboard._openai.chat_completions import ChatAnswer, ChatBody
+from callboard._openai.client_functions import format_ignored_header
 from callboard._openai.request import (
     ClientContext,
     RequestBody,
@@ -130,7 +131,9 @@ async def _respond(
 ) -> Response:
     respond = stream_answer if body.stream else collect_answer
     redaction = get_server_state(request).services.redaction
-    return await respond(request, RunAnswer(run, answer, redaction, responses))
+    response = await respond(request, RunAnswer(run, answer, redaction, responses))
+    response.headers.update(format_ignored_header([*run.ignored, *body.offer.ignored]))
+    return response
 
 
 def _with_openais_errors(endpoint: Endpoint) -> Endpoint:

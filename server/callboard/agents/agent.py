@@ -1,6 +1,6 @@
 """`AgentLike`, the interface that a run needs, and `Agent`, the built-in kind: a prompt and skills."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -252,13 +252,14 @@ def _warn_about_duplicate(agent_id: str, tool_name: str, skills: tuple[str, ...]
     _log.warning("tools_of_one_name_left_out", agent=agent_id, tool=tool_name, skills=skills)
 
 
-def find_ignored_functions(agent: AgentLike, functions: Collection[str]) -> list[str]:
-    """Return the names of a client's functions that the agent cannot call.
+def ignored_options(agent: AgentLike, functions: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the functions and options of a client that the agent does not support.
 
-    An agent of a framework has only its own tools. An `Agent` runs its own tool if a function has the same name.
+    An agent of a framework has only its own tools, and may call several at once. An `Agent` runs its own tool
+    if a function of the client has the same name.
     """
     if not isinstance(agent, Agent):
-        return list(functions)
+        return [*functions, *(["parallel_tool_calls"] if options.get("parallel_tool_calls") is False else [])]
     own = {tool.name for tool in agent.tools}
     return [name for name in functions if name in own]
 

@@ -20,6 +20,7 @@ EXPOSED_HEADERS = (
     "Retry-After",
     "WWW-Authenticate",
     "X-Callboard-Run",
+    "X-Callboard-Tools-Ignored",
     REQUEST_ID,
     "X-Should-Retry",
 )

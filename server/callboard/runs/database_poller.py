@@ -1,4 +1,4 @@
-"""Polls the database, also after notifications, for frames of other servers' runs and signals to this server's runs."""
+"""Polls the database, also after notifications: for frames of other servers' runs, and signals to this server's runs."""
 
 import asyncio
 import time

@@ -12,7 +12,7 @@ import structlog
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, replay
 from callboard.agents import AgentLike
-from callboard.agents.agent import find_ignored_functions
+from callboard.agents.agent import ignored_options
 from callboard.agents.context import TurnContext
 from callboard.calls import Services
 from callboard.calls.approval import Approval
@@ -159,9 +159,8 @@ class RunFactory:
             self._settings.detach_grace_seconds,
             stored_runs,
             can_be_continued=spec.can_be_continued,
+            ignored=ignored_options(spec.agent, [function.name for function in spec.functions], request.options),
         )
-        if ignored := find_ignored_functions(spec.agent, [function.name for function in spec.functions]):
-            _log.warning("functions_not_offered", run_id=run_id, agent=identity.agent_id, functions=ignored)
         if reopened and stored:
             observers.tell(RunTakenOver(stored.losses))
             for event in reopened.added:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from callboard.agents import Agent, AgentLike
-from callboard.agents.agent import find_ignored_functions
+from callboard.agents.agent import ignored_options
 from callboard.calls import Tool, ToolContext, ToolResult
 from callboard.calls.running_tool import current_tool
 from callboard.errors import ToolError, ToolTimeout
@@ -39,7 +39,7 @@ def offer_tools(agent: AgentLike, request: RunRequest, messages: Sequence[ChatDi
     if request.task is not None:
         return Offer()
     offered = {function.name for function in request.functions}
-    functions = offered - set(find_ignored_functions(agent, offered))
+    functions = offered - set(ignored_options(agent, list(offered), {}))
     features = {*request.openwebui_features, *(["knowledge"] if has_attached_knowledge(messages) else [])}
     choice = getattr(agent, "openwebui_tools", "none")
     if not isinstance(agent, Agent):

@@ -6,7 +6,7 @@ continues it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -86,11 +86,14 @@ class Run:
         stored_runs: StoredRuns | None = None,
         *,
         can_be_continued: bool = False,
+        ignored: Sequence[str] = (),
     ) -> None:
         self.run_id = run_id
         self._stored_runs = stored_runs
         self.identity = identity
         self.log = log
+        self.ignored = ignored
+        """The names of the client's functions that the agent cannot call, and of options that it ignores."""
         self.can_be_continued = can_be_continued
         """True if another server can continue the run when this one stops."""
         self.last_event: Done | Error | None = None
