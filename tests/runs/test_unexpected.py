@@ -13,8 +13,8 @@ from callboard.agents import RunContext
 from callboard.runs.recorder import NOT_REMEMBERED, Recorder
 from callboard.storage import Store
 from callboard.storage.bus import Bus
+from callboard.storage.sql.run_record import TurnWriter
 from callboard.storage.sql.stored_runs import StoredRuns
-from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.values import StoredFrame, StoredRun
 from callboard_protocol import (
     Done,

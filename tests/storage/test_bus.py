@@ -3,25 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
-from sqlalchemy.engine import make_url
 from structlog.testing import capture_logs
 
 from callboard.agents import RunContext
 from callboard.errors import StorageError
-from callboard.runs.database_poller import MAX_RECEIVED_BYTES, Follower
 from callboard.storage import Store, bus
-from callboard.storage.bus import Notification
 from callboard.storage.redis_bus import CHANNEL, RedisBus, read_address
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import GivenAnswer, StoredFrame, StoredRun
 from callboard_protocol import Done, Event, Message
-from tests.faults.store_proxy import StoreProxy
 from tests.runs.promises import check
 from tests.serving import ScriptedAgent, numbered, request, serving
 from tests.storage.conftest import new_database
@@ -57,7 +53,7 @@ def url_of_bus(request: pytest.FixtureRequest) -> str | None:
 
 @asynccontextmanager
 async def two_logs(
-    database_url: str, url_of_bus: str | None, received: asyncio.Queue[Notification], other_url: str | None = None
+    database_url: str, url_of_bus: str | None, received: asyncio.Queue[str], other_url: str | None = None
 ) -> AsyncIterator[tuple[StoredRuns, StoredRuns]]:
     """The logs of two servers; what the second is notified of is in `received`. `other_url` is its way to the same."""
     sides = (("owner", database_url, _fail), ("other", other_url or database_url, received.put_nowait))
@@ -71,8 +67,8 @@ async def two_logs(
         yield logs[0], logs[1]
 
 
-def _fail(notification: Notification) -> None:
-    raise AssertionError(f"the owner is notified of {notification}")
+def _fail(run_id: str) -> None:
+    raise AssertionError(f"the owner is notified of {run_id}")
 
 
 async def logged(logs: list[Any], event: str, times: int = 1) -> None:
@@ -85,10 +81,10 @@ def body(**fields: Any) -> dict[str, Any]:
     return request(run_id="run", chat_id="chat", message_id="message", user={"id": "ann"}, **fields)
 
 
-async def test_committed_frames_of_a_followed_run_reach_the_other_server_and_not_their_sender(
+async def test_committed_frames_of_a_followed_run_wake_the_other_server_and_not_their_sender(
     postgresql_url: str, url_of_bus: str | None
 ) -> None:
-    received: asyncio.Queue[Notification] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
     async with two_logs(postgresql_url, url_of_bus, received) as (owner, other):
         run = await owner.begin(RUN)
         await owner.append(run, [StoredFrame(b"nobody follows yet")])
@@ -96,13 +92,12 @@ async def test_committed_frames_of_a_followed_run_reach_the_other_server_and_not
         await owner.append(StoredRun("run", "agent", "chat", "message", "ann", last_seq=1), [StoredFrame(b"2")])
         more = [StoredFrame(b"3"), StoredFrame(b"4", is_last=True)]
         await owner.append(StoredRun("run", "agent", "chat", "message", "ann", last_seq=2), more)
-        assert await received.get() == Notification("owner", "run", 1, 2, b"2")
-        assert await received.get() == Notification("owner", "run", 2, 4, b"34", is_ended=True)
+        assert await received.get() == "run"
         assert await other.mark_listened(["run"], 60) == set()
 
 
 async def test_signals_and_released_runs_wake_the_other_server(postgresql_url: str, url_of_bus: str | None) -> None:
-    received: asyncio.Queue[Notification] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
     # Here the second server is the one that owns the run.
     async with two_logs(postgresql_url, url_of_bus, received) as (asked, owner):
         run = await owner.begin(RUN)
@@ -112,7 +107,10 @@ async def test_signals_and_released_runs_wake_the_other_server(postgresql_url: s
         await asked.cancel("run")
         mine = await asked.begin(StoredRun("mine", "agent", "chat", "message", "ann"))
         await asked.release(mine)
-        assert [(await received.get()).run_id for _ in range(3)] == ["run", "run", bus.RELEASED_RUN]
+        woken = [await received.get()]
+        while woken[-1] != bus.RELEASED_RUN:
+            woken.append(await received.get())
+        assert set(woken) == {"run", bus.RELEASED_RUN}
         assert received.empty()
 
 
@@ -168,51 +166,15 @@ async def follow(
             assert again.content == whole
 
 
-async def test_frames_that_are_too_large_for_the_bus_are_read_from_the_database(
-    tmp_path: Path, postgresql_url: str, url_of_bus: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bus.ConnectedBus, "max_frame_bytes", 50_000)
-    shared = {"database_url": postgresql_url, "redis_url": url_of_bus}
-    await follow(tmp_path, Play(3, part="x" * 60_000), shared, shared, _nothing)
-
-
-async def _nothing(_: int) -> None:
-    pass
-
-
-@REDIS
-async def test_frames_come_by_redis_to_a_server_that_cannot_read_the_database(
-    tmp_path: Path, postgresql_url: str, redis_url: str, cluster: Path
-) -> None:
-    async with StoreProxy(cluster / ".s.PGSQL.5432").listening() as way:
-        name = make_url(postgresql_url).database
-        own_way = f"postgresql+asyncpg://postgres@127.0.0.1:{way.port}/{name}?ssl=disable"
-
-        store = await Store.open(postgresql_url)
-        log = store.stored_runs("looking")
-
-        async def cut(part: int) -> None:
-            if part == 1:
-                while not await log.is_listened_to("run"):
-                    pass
-                way.cut()
-            if part == 3:
-                way.mend()
-
-        owner = {"database_url": postgresql_url, "redis_url": redis_url}
-        await follow(tmp_path, Play(4), owner, {**owner, "database_url": own_way}, cut)
-        await store.close()
-
-
 @REDIS
 async def test_foreign_and_invalid_messages_send_nothing_to_listeners(
     tmp_path: Path, postgresql_url: str, redis_url: str
 ) -> None:
     async def forge(part: int) -> None:
         if part == 1:
-            forged = Notification("a server of another database", "run", 2, 3, b"id: 3\ndata: {}\n\n", is_ended=True)
+            forged = b"a server of another database\nrun"
             with Redis.from_url(redis_url) as client:
-                for content in (forged.encode(), b"\xff", b"[]\n", b"{}", b""):
+                for content in (forged, b"\xff", b"[]\n", b"{}", b""):
                     assert client.publish(CHANNEL, content) == 2
 
     shared = {"database_url": postgresql_url, "redis_url": redis_url}
@@ -274,43 +236,3 @@ async def test_a_redis_that_cannot_be_used_says_why_and_no_password(running_redi
         [failed] = logs
         assert why in failed["error"]
         assert "4711" not in str(failed)
-
-
-def notification(after: int, *frames: bytes, sender: str = "owner") -> Notification:
-    return Notification(sender, "run", after, after + len(frames), b"".join(frames))
-
-
-def follower(seq: int) -> Follower:
-    return Follower(StoredRun("run", "agent", None, None, None, last_seq=seq, owner="owner"), seq)
-
-
-def test_a_listener_takes_frames_that_follow_directly_and_reads_the_others_from_the_database() -> None:
-    listener = follower(3)
-    assert not listener.receive(notification(3, b"4", sender="another"))
-    for received in (notification(1, b"2", b"3", b"4"), notification(3, b"4"), notification(5, b"6")):
-        assert listener.receive(received)
-    assert listener.run
-    before = replace(listener.run, last_seq=3)
-    # A run that was read before the last notification does not take it back.
-    listener.update(before)
-    assert (listener.run.last_seq, listener.has_news.is_set()) == (6, True)
-    taken = listener.next_frames()
-    assert taken == notification(3, b"4")
-    listener.seq = 4
-    assert listener.next_frames() is None, "frame 5 is in the database alone"
-    listener.seq = 5
-    assert listener.next_frames() == notification(5, b"6")
-
-
-def test_a_listener_that_does_not_read_takes_a_bounded_part_of_memory() -> None:
-    listener = follower(0)
-    frame = b"x" * 10_000
-    for seq in range(100):
-        listener.receive(notification(seq, frame))
-    kept = 0
-    while taken := listener.next_frames():
-        kept += len(taken.frames)
-        listener.seq = taken.last_seq
-    assert MAX_RECEIVED_BYTES - len(frame) < kept <= MAX_RECEIVED_BYTES
-    assert listener.run
-    assert listener.run.last_seq == 100

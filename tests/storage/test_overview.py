@@ -42,23 +42,23 @@ async def write_turn(
 
 async def list_calls(overview: Overview, limit: int = 50, **wanted: Any) -> list[str]:
     page = await overview.calls(ToolCallFilter(**wanted), limit)
-    return [one.call.tool_call_id for one in page.calls]
+    return [one.call.tool_call_id for one in page.items]
 
 
 async def list_chats(overview: Overview, text: str = "") -> list[str]:
     page = await overview.chats(text, 50)
-    return [one.chat_id for one in page.chats]
+    return [one.chat_id for one in page.items]
 
 
 async def test_chats_are_listed_with_what_happened_in_them_newest_first(store: Store) -> None:
     await write_turn(store, "one", "r1", ("look", "found", None, 5), ("look", "Error: dark", "tool_failed", 7))
     await write_turn(store, "two", "r2", question="What is the time?", user_id="bob")
     page = await store.overview(ANY_USER).chats("", 10)
-    assert [(one.chat_id, one.user_id, one.turns, one.calls, one.errors) for one in page.chats] == [
+    assert [(one.chat_id, one.user_id, one.turns, one.calls, one.errors) for one in page.items] == [
         ("two", "bob", 1, 0, 0),
         ("one", "ann", 1, 2, 1),
     ]
-    assert [one.began_with for one in page.chats] == ["What is the time?", "Where is my umbrella?"]
+    assert [one.began_with for one in page.items] == ["What is the time?", "Where is my umbrella?"]
     assert page.next_cursor is None
     assert await list_chats(store.overview("bob")) == ["two"]
 
@@ -90,7 +90,7 @@ async def test_a_turn_has_its_question_what_was_said_before_each_round_and_its_a
     assert (turn.calls, turn.errors) == (2, 0)
     assert await store.overview("ann").turn("one", "another") is None
     # A list has the beginning of a long result.
-    [found, _] = (await store.overview("ann").calls_of_turn("one", "r1", 10)).calls
+    [found, _] = (await store.overview("ann").calls_of_turn("one", "r1", 10)).items
     assert (found.call.result, found.result_chars) == ("x" * SUMMARY_CHARS, 100_000)
     assert [step.message for step in found.call.events] == ["looking"]
 
@@ -115,7 +115,7 @@ async def test_a_question_is_shown_without_what_open_webui_puts_before_it(
     await write_turn(store, "one", "r1", question=question)
     overview = store.overview(ANY_USER)
     [turn] = await overview.newest_turns(10)
-    [chat] = (await overview.chats("", 10)).chats
+    [chat] = (await overview.chats("", 10)).items
     [past] = await store.past_chats("ann", None).recent(10)
     assert (turn.question.strip(), chat.began_with, past.began_with) == (shown, *[" ".join(shown.split())] * 2)
 
@@ -146,20 +146,20 @@ async def test_every_list_continues_after_its_last_page(store: Store) -> None:
         await write_turn(store, f"chat{number}", f"x{number}")
     overview = store.overview("ann")
 
-    async def list_all(read: Callable[[str | None], Awaitable[Any]], items: str, name: str) -> list[str]:
+    async def list_all(read: Callable[[str | None], Awaitable[Any]], name: str) -> list[str]:
         found: list[str] = []
         cursor = None
         while page := await read(cursor):
-            found += [attrgetter(name)(one) for one in getattr(page, items)]
+            found += [attrgetter(name)(one) for one in page.items]
             if (cursor := page.next_cursor) is None:
                 break
         return found
 
-    chats = await list_all(lambda cursor: overview.chats("", 2, cursor), "chats", "chat_id")
-    turns = await list_all(lambda cursor: overview.turns("chat", 2, cursor), "turns", "run_id")
+    chats = await list_all(lambda cursor: overview.chats("", 2, cursor), "chat_id")
+    turns = await list_all(lambda cursor: overview.turns("chat", 2, cursor), "run_id")
     call_id = "call.tool_call_id"
-    calls = await list_all(lambda cursor: overview.calls(ToolCallFilter(), 3, cursor), "calls", call_id)
-    of_turn = await list_all(lambda cursor: overview.calls_of_turn("chat", "r1", 1, cursor), "calls", call_id)
+    calls = await list_all(lambda cursor: overview.calls(ToolCallFilter(), 3, cursor), call_id)
+    of_turn = await list_all(lambda cursor: overview.calls_of_turn("chat", "r1", 1, cursor), call_id)
     assert chats == ["chat4", "chat", "chat3", "chat2", "chat1", "chat0"]
     assert turns == ["r4", "r3", "r2", "r1", "r0"]
     assert calls == [f"r{run}-{number}" for run in (4, 3, 2, 1, 0) for number in (1, 0)]
@@ -228,4 +228,4 @@ async def test_an_invalid_cursor_is_refused_and_one_with_values_that_cannot_be_s
         with pytest.raises(RequestError, match="next_cursor"):
             await overview.calls(ToolCallFilter(), 10, cursor)
     for written in ('[1, "\\ud800"]', '[1, "\\u0000"]', f'[-{"9" * 400}, "x"]'):
-        assert (await overview.chats("", 10, cursor_of(written))).chats == ()
+        assert (await overview.chats("", 10, cursor_of(written))).items == ()

@@ -9,8 +9,8 @@ from callboard._history import HistoryCall, Turn, TurnRows
 from callboard._history.turn_rows import MAX_EVENTS
 from callboard.storage import Store
 from callboard.storage.sql.database import ROWS_PER_PAGE
+from callboard.storage.sql.run_record import TurnWriter
 from callboard.storage.sql.tables import messages, tool_events
-from callboard.storage.sql.turn_writer import TurnWriter
 from tests.measuring import measuring_memory
 from tests.storage.turns import StoredSteps
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from callboard._history import HistoryCall, RowChange, Turn, TurnRows
 from callboard.storage import Store
-from callboard.storage.sql.run_record import RunRecord
-from callboard.storage.sql.turn_writer import TurnWriter
+from callboard.storage.sql.run_record import RunRecord, TurnWriter
 from callboard.storage.values import StoredFrame, StoredRun
 
 

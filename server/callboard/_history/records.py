@@ -1,7 +1,7 @@
 """A chat's history as plain values: no database, no protocol."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,18 +46,65 @@ class StoredStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredRound:
+    """A stored round: the text before the calls, and the calls in OpenAI's format."""
+
+    text: str
+    calls: Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """The stored turn of a run: the text of the question, the rounds of calls, the last text.
+
+    `place` is the number of questions in the conversation including this one, None if unknown.
+    """
+
+    run_id: str
+    question: str
+    rounds: tuple[StoredRound, ...]
+    last_text: str
+    place: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole text of the answer, as clients read it that see no calls."""
+        return "".join([*(one.text for one in self.rounds), self.last_text])
+
+    @property
+    def call_ids(self) -> frozenset[str]:
+        return frozenset(call["id"] for one in self.rounds for call in one.calls)
+
+    def as_messages(self, without: frozenset[str] = frozenset()) -> list[ChatDict]:
+        """Return the assistant messages of the turn, without the calls whose ids are in `without`.
+
+        `replay` adds the results.
+        """
+        messages: list[ChatDict] = []
+        for one in self.rounds:
+            calls = [call for call in one.calls if call["id"] not in without]
+            if calls or one.text:
+                entry = {"role": "assistant", "content": one.text or None}
+                messages.append({**entry, "tool_calls": calls} if calls else entry)
+        if self.last_text:
+            messages.append({"role": "assistant", "content": self.last_text})
+        return messages
+
+
+@dataclass(frozen=True, slots=True)
 class ChatHistory:
     """The stored history of a chat: its tool calls, oldest first.
 
     `answers` are the texts of answers without calls, each with the provider's data about it. `model` is the name of
     the model that the user chose for this chat, None without a choice. `is_missing` is True if the database could not
-    be read.
+    be read. `turns` are the turns, oldest first, if they were asked for.
     """
 
     calls: tuple[HistoryCall, ...] = ()
     answers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     model: str | None = None
     is_missing: bool = False
+    turns: Sequence[StoredTurn] = ()
 
     @property
     def tool_call_ids(self) -> frozenset[str]:

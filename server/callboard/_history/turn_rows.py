@@ -1,6 +1,6 @@
 """Makes the table rows of one turn: the question, the rounds of calls, the last text. Pure.
 
-`callboard.storage.sql.turn_writer` writes them.
+`callboard.storage.sql.run_record` writes them.
 """
 
 import json

@@ -14,11 +14,11 @@ import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, groupby
 from typing import Any, Protocol
 
-from callboard._history.records import ChatDict, HistoryCall, message_text
+from callboard._history.records import ChatDict, HistoryCall, StoredRound, StoredTurn, message_text
 from callboard_protocol.events import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
 CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
@@ -50,52 +50,6 @@ def group_calls(rows: Iterable[MessageRow]) -> Mapping[tuple[str, int | None], l
         if row.role == "tool" and row.parent_call_id is None:
             rounds[row.run_id, row.round_index].append(format_call(row.tool_call_id, row.tool_name, row.arguments))
     return rounds
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRound:
-    """A stored round: the text before the calls, and the calls in OpenAI's format."""
-
-    text: str
-    calls: Sequence[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTurn:
-    """The stored turn of a run: the text of the question, the rounds of calls, the last text.
-
-    `place` is the number of questions in the conversation including this one, None if unknown.
-    """
-
-    run_id: str
-    question: str
-    rounds: tuple[StoredRound, ...]
-    last_text: str
-    place: int | None = None
-
-    @property
-    def text(self) -> str:
-        """The whole text of the answer, as clients read it that see no calls."""
-        return "".join([*(one.text for one in self.rounds), self.last_text])
-
-    @property
-    def call_ids(self) -> frozenset[str]:
-        return frozenset(call["id"] for one in self.rounds for call in one.calls)
-
-    def as_messages(self, without: frozenset[str] = frozenset()) -> list[ChatDict]:
-        """Return the assistant messages of the turn, without the calls whose ids are in `without`.
-
-        `replay` adds the results.
-        """
-        messages: list[ChatDict] = []
-        for one in self.rounds:
-            calls = [call for call in one.calls if call["id"] not in without]
-            if calls or one.text:
-                entry = {"role": "assistant", "content": one.text or None}
-                messages.append({**entry, "tool_calls": calls} if calls else entry)
-        if self.last_text:
-            messages.append({"role": "assistant", "content": self.last_text})
-        return messages
 
 
 def join_responses(

@@ -47,7 +47,7 @@ class FilterForm:
             agent_id=self.agent or None,
             since=_read_day(self.since),
             until=None if until is None else until + SECONDS_A_DAY,
-            text=self.text or None,
+            text=self.text,
         )
 
 
@@ -58,7 +58,7 @@ async def chats(request: Request) -> Response:
     cursor = request.query_params.get("cursor") or None
     page = await state.store.overview(visit.user_filter).chats(text, CHATS_PER_PAGE, cursor)
     older = visit.link("chats", text=text, cursor=page.next_cursor) if page.next_cursor else None
-    return show(request, "chats.html", title="Chats", chats=page.chats, text=text, older=older)
+    return show(request, "chats.html", title="Chats", chats=page.items, text=text, older=older)
 
 
 async def chat(request: Request) -> Response:
@@ -72,7 +72,7 @@ async def chat(request: Request) -> Response:
     live = {one.run.run_id: one for one in watch if one.run.chat_id == chat_id and is_running_here(state, one)}
     runs = [
         one.show(turn.question) if (one := live.get(turn.run_id)) else show_stored(turn, turn.failures)
-        for turn in page.turns
+        for turn in page.items
     ]
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     title = found.began_with or f"Chat {chat_id}"
@@ -120,7 +120,7 @@ async def calls(request: Request) -> Response:
         "calls.html",
         title="Calls",
         wanted=wanted,
-        calls=page.calls,
+        calls=page.items,
         older=visit.link("calls", **asdict(wanted), cursor=page.next_cursor) if page.next_cursor else None,
         agents=agents,
         call_states=CALL_STATES,

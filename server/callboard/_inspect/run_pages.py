@@ -159,7 +159,7 @@ async def _find_run(request: Request) -> ShownRun:
     cursor = request.query_params.get("cursor")
     page = await overview.calls_of_turn(turn.chat_id, run_id, CALLS_PER_PAGE, cursor)
     is_live = await _is_running(state, run_id, turn.user_id)
-    return show_stored(turn, page.calls, page.next_cursor, is_live=is_live)
+    return show_stored(turn, page.items, page.next_cursor, is_live=is_live)
 
 
 def _find_watched(request: Request, run_id: str) -> WatchedRun | None:

@@ -4,9 +4,8 @@ The form is that of https://platform.openai.com/docs/api-reference/chat. In addi
 `reasoning_content` (as in DeepSeek, vLLM and llama.cpp) and `images` (as in OpenRouter: pictures by the model).
 `tool_calls` are only calls of functions that the client offered, never calls that ran on this server.
 
-The whole completion does not have text that the agent has taken back. A stream cannot remove such text. It gets a chunk
-with a note for readers and with `"callboard": {"rewind": {"content_chars": N}}`: the first N characters of the answer
-remain, without the note, and later text follows them.
+The whole completion does not have text that the agent has taken back. A stream cannot remove such text: a note for
+readers follows it.
 """
 
 from collections.abc import Iterator
@@ -234,9 +233,7 @@ class ChatAnswer(OpenAIAnswer):
             citation["start_index"] = place
             citation["end_index"] = place
         if draft:
-            yield self._build_chunk({"content": write_note_below(draft)}) | {
-                "callboard": {"rewind": {"content_chars": kept_chars}}
-            }
+            yield self._build_chunk({"content": write_note_below(draft)})
 
     def _add_message(self, message: Message) -> Iterator[Json]:
         """Add text of the model; a refusal is also added as text, because many clients show only text."""

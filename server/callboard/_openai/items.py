@@ -93,7 +93,7 @@ class ItemWriter:
         return {"type": self.part_type, self.text_field: self.text}
 
 
-class EventSender(ItemWriter):
+class MessageWriter(ItemWriter):
     """Writes a message of the agent."""
 
     part_type = "output_text"

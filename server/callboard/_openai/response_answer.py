@@ -13,8 +13,8 @@ from copy import deepcopy
 from callboard._openai.answer import OpenAIAnswer, build_citation, find_status, forbid_repetition, write_note_below
 from callboard._openai.client_functions import ClientCalls, Json, OfferedTool
 from callboard._openai.items import (
-    EventSender,
     ItemWriter,
+    MessageWriter,
     ReasoningWriter,
     RefusalWriter,
     begin_item,
@@ -159,7 +159,7 @@ class ResponseAnswer(OpenAIAnswer):
         self._guard = deepcopy(self._kept_guard)
         if item is not None:
             kept_chars = self._kept_chars if item.index < self._kept_items else 0
-            if isinstance(item, EventSender) and len(item.text) > kept_chars:
+            if isinstance(item, MessageWriter) and len(item.text) > kept_chars:
                 yield from item.add(write_note_below(item.text[kept_chars:]))
             item.cut(kept_chars)
             yield from item.end("completed" if kept_chars else "incomplete")
@@ -182,15 +182,15 @@ class ResponseAnswer(OpenAIAnswer):
         # White space between two calls would be an item without visible text.
         content = self._space + content
         self._space = ""
-        if not isinstance(self._open, EventSender) and not content.strip():
+        if not isinstance(self._open, MessageWriter) and not content.strip():
             self._space = content
             return
-        yield from self._write(EventSender, content)
+        yield from self._write(MessageWriter, content)
 
     def _write(self, kind: type[ItemWriter], content: str) -> Iterator[Json]:
         if not isinstance(self._open, kind):
             # Text that the guard still holds continues the text that it has let go.
-            yield from self._end_item() if kind is EventSender else self._close()
+            yield from self._end_item() if kind is MessageWriter else self._close()
             self._open = kind(self._run_id, len(self._output))
             self._output.append(self._open.item("in_progress"))
             yield from self._open.begin()
@@ -209,7 +209,7 @@ class ResponseAnswer(OpenAIAnswer):
         self._space = ""
         if item is None:
             return
-        if isinstance(item, EventSender):
+        if isinstance(item, MessageWriter):
             cited = (build_citation(source, len(item.text)) for source in self._sources)
             self._sources = []
             yield from item.annotate([citation for citation in cited if citation])

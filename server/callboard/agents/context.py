@@ -114,7 +114,6 @@ class TurnContext(CallContext, RunContext):
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
         """Run a tool; see `RunContext.call`."""
-        # Imported here, so that the file of an agent loads fast. A server has imported it before its first run.
         _check_runnable(tool)
         if not self.own_budget:
             self.own_budget.append(Budget(self.limits))

@@ -184,9 +184,8 @@ class _LoopTurn:
         """Run the calls of `answer` and yield their events; then add the answer and the results to the conversation.
 
         If the client runs one of the calls, set `client_runs_calls` instead of adding them; if one waits, `calls_wait`.
-        `answer` is None if the
-        conversation already has it. `is_cut_short`: the model reached its token limit, so the last call may lack its
-        arguments.
+        `answer` is None if the conversation already has it. `is_cut_short`: the model reached its token limit, so the
+        last call may lack its arguments.
         """
         text_calls = self._context.approval.text_calls
         resolved = resolve_calls(
@@ -228,7 +227,7 @@ class _LoopTurn:
     def conclude(self) -> list[Event]:
         """Return the last events of the turn: a notice if the answer has no text, `Usage` if known, and `Done`.
 
-        None if calls wait, because another server continues the turn.
+        There are none if calls wait, because a server continues the turn later.
         """
         if self.calls_wait:
             return []

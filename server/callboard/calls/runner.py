@@ -152,11 +152,10 @@ class CallRunner:
     ) -> dict[str, EndedCall]:
         """Run the calls of one answer concurrently, and return the ended calls by their ids.
 
-        A call that waits for its approval is not in the result, and stays open.
-
-        The start of every call is sent and recorded before the first one runs. A call that the client runs is
-        sent to it, and is not in the result. Cancelling this method cancels the tools. `is_counted`: an earlier server
-        has counted the calls against the user's quota, when it sent their starts.
+        The start of every call is sent and recorded before the first one runs. A call that the client runs is sent to
+        it and is not in the result; a call that waits for its approval is not either, and stays open. Cancelling this
+        method cancels the tools. `is_counted`: an earlier server has counted the calls against the user's quota, when
+        it sent their starts.
         """
         for call in calls:
             self._send_call(call)

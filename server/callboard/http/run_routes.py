@@ -156,7 +156,7 @@ async def list_approvals(request: Request) -> Response:
     """
     query = read_query(request, PageQuery)
     page = await get_server_state(request).store.waiting_approvals(query.user_id, query.limit, query.cursor)
-    approvals = [asdict(approval) for approval in page.approvals]
+    approvals = [asdict(approval) for approval in page.items]
     return JSONResponse({"approvals": approvals, "next_cursor": page.next_cursor}, headers=UNCACHED)
 
 

@@ -110,7 +110,7 @@ async def tool_calls(request: Request) -> Response:
     wanted = ToolCallFilter(query.chat_id, query.tool_name, query.status, query.since, query.until)
     chats = get_server_state(request).store.chats(query.user_id)
     page = await chats.tool_calls(wanted, query.limit, query.cursor)
-    return await _answer(page)
+    return await _answer({"tool_calls": page.items, "next_cursor": page.next_cursor})
 
 
 async def user_data(request: Request) -> Response:

@@ -14,7 +14,7 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from callboard._history import ChatHistory, NewResponse, insert_turns_by_client_call, insert_turns_by_text, lacks_calls
-from callboard._history.turns import CLIENT_PREFIXES
+from callboard._history.turns import CLIENT_PREFIXES, join_responses
 from callboard._trace_context import headers_of, join
 from callboard.calls import ToolCall
 from callboard.errors import RequestError, StorageError, UnknownChat
@@ -22,7 +22,7 @@ from callboard.models import ChatDict
 from callboard.models.messages import content_text
 from callboard.storage import Store
 from callboard.storage.sql.chats import Chats
-from callboard.storage.values import OWN_CHAT_PREFIX
+from callboard.storage.values import OWN_CHAT_PREFIX, PastResponse
 from callboard_protocol import RunRequest
 from callboard_protocol.events import EXTERNAL_ID_PREFIX, FORM_ID_PREFIX
 
@@ -92,7 +92,7 @@ async def open_conversation(
     if request.task is not None:
         return Conversation(request, sent, can_ask=can_ask)
     refers_to = reference or Reference()
-    before: list[ChatDict] = []
+    past: PastResponse | None = None
     if refers_to.previous is not None:
         past = await store.responses(user_id).load(refers_to.previous)
         if past is None or request.chat_id not in (None, past.chat_id):
@@ -101,22 +101,25 @@ async def open_conversation(
                 "send the whole input instead"
             )
         request = request.model_copy(update={"chat_id": past.chat_id})
-        before = past.messages
+    new_messages = _read_form_results(sent[refers_to.instruction_count :], f"{FORM_ID_PREFIX}{refers_to.previous}")
+    # Clients of the OpenAI routes may not see calls.
+    by_text = reference is not None
     results = _collect_trailing_results(sent)
     request = await _find_chat(chats, request, sent)
     named_chat_id = request.chat_id
-    request, history = await _load_history(chats, request)
+    with_turns = past is not None or lacks_calls(new_messages, by_text=by_text)
+    request, history = await _load_history(chats, request, with_turns=with_turns, is_needed=past is not None)
     _refuse_unknown_calls(results, history)
     is_other_users_chat = named_chat_id is not None and request.chat_id is None
     is_stored = refers_to.is_stored and not is_other_users_chat
     if request.chat_id is None and (is_stored or request.functions):
         request = request.model_copy(update={"chat_id": f"{OWN_CHAT_PREFIX}{run_id}"})
     instructions = sent[: refers_to.instruction_count]
-    new_messages = _read_form_results(sent[refers_to.instruction_count :], f"{FORM_ID_PREFIX}{refers_to.previous}")
-    # Clients of the OpenAI routes may not see calls.
-    by_text = reference is not None
-    with_calls = [*before, *await _add_stored_calls(chats, request, history, new_messages, by_text=by_text)]
-    messages = [*instructions, *_complete_rounds(with_calls, history)]
+    before = join_responses(str(refers_to.previous), past.stored, history.turns) if past else []
+    with_calls = insert_turns_by_client_call(new_messages, history.turns)
+    if by_text:
+        with_calls = insert_turns_by_text(with_calls, history.turns)
+    messages = [*instructions, *_complete_rounds([*before, *with_calls], history)]
     response = NewResponse(refers_to.previous, new_messages) if is_stored else None
     return Conversation(request, messages, history, results, response, can_ask)
 
@@ -155,16 +158,23 @@ async def _find_chat(chats: Chats, request: RunRequest, sent: Sequence[ChatDict]
     return request.model_copy(update={"chat_id": chat_id})
 
 
-async def _load_history(chats: Chats, request: RunRequest) -> tuple[RunRequest, ChatHistory]:
-    """Return the request and the history of its chat; if the chat is another user's, the request loses its chat id."""
+async def _load_history(
+    chats: Chats, request: RunRequest, *, with_turns: bool, is_needed: bool
+) -> tuple[RunRequest, ChatHistory]:
+    """Return the request and the history of its chat; if the chat is another user's, the request loses its chat id.
+
+    Raises `StorageError` if the history cannot be read and `is_needed`.
+    """
     if request.chat_id is None:
         return request, ChatHistory()
     try:
-        return request, await chats.history(request.chat_id)
+        return request, await chats.history(request.chat_id, with_turns=with_turns)
     except UnknownChat:
         _log.info("chat_of_another_user", chat_id=request.chat_id)
         return request.model_copy(update={"chat_id": None}), ChatHistory()
     except StorageError as error:
+        if is_needed:
+            raise
         _log.warning("history_not_loaded", chat_id=request.chat_id, error=str(error))
         return request, ChatHistory(is_missing=True)
 
@@ -179,20 +189,6 @@ def _refuse_unknown_calls(results: Mapping[str, str], history: ChatHistory) -> N
             "send the ids as they came, with the same chat and user, or ask anew without these messages. Without a "
             "chat id, results are accepted until the answer that follows them"
         )
-
-
-async def _add_stored_calls(
-    chats: Chats, request: RunRequest, history: ChatHistory, sent: list[ChatDict], *, by_text: bool
-) -> list[ChatDict]:
-    if request.chat_id is None or not history.calls or not lacks_calls(sent, by_text=by_text):
-        return sent
-    try:
-        turns = await chats.turns(request.chat_id)
-    except StorageError as error:
-        _log.warning("turns_not_loaded", chat_id=request.chat_id, error=str(error))
-        return sent
-    whole = insert_turns_by_client_call(sent, turns)
-    return insert_turns_by_text(whole, turns) if by_text else whole
 
 
 def _complete_rounds(messages: Sequence[ChatDict], history: ChatHistory) -> list[ChatDict]:

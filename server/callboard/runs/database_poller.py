@@ -1,16 +1,15 @@
-"""Polls the database and receives notifications: frames of other servers' runs, and signals to this server's runs."""
+"""Polls the database, also after notifications, for frames of other servers' runs and signals to its own runs."""
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 
 from callboard.errors import StorageError
-from callboard.storage.bus import Notification
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import RunSignals, StoredRun
 
@@ -20,8 +19,6 @@ LISTENING_ROUND_SECONDS = 3.0
 """How often the marks are renewed."""
 MARK_AGAIN_SECONDS = 0.1
 """The delay before a run that could not be marked is marked again."""
-MAX_RECEIVED_BYTES = 256 * 1024
-"""The most bytes of frames that are kept for a slow listener; it reads the rest from the database."""
 
 _log = structlog.get_logger(__name__)
 
@@ -37,37 +34,12 @@ class Follower:
     run: StoredRun | None
     seq: int = 0
     has_news: asyncio.Event = field(default_factory=asyncio.Event)
-    _received: deque[Notification] = field(default_factory=deque)
-    _received_bytes: int = 0
 
     def update(self, run: StoredRun | None) -> None:
         """Replace `run` by its current state."""
-        if run and self.run and run.last_seq < self.run.last_seq:
-            # This state was read before the last notification arrived.
-            return
         self.run = run
         if run is None or run.is_ended or run.last_seq > self.seq:
             self.has_news.set()
-
-    def receive(self, notification: Notification) -> bool:
-        """Accept frames of the run's owner; return False for other senders: then the database must be read."""
-        if self.run is None or notification.sender != self.run.owner:
-            return False
-        if notification.frames and self._received_bytes + len(notification.frames) <= MAX_RECEIVED_BYTES:
-            self._received.append(notification)
-            self._received_bytes += len(notification.frames)
-        if notification.last_seq > self.run.last_seq:
-            self.update(replace(self.run, last_seq=notification.last_seq, is_ended=notification.is_ended))
-        return True
-
-    def next_frames(self) -> Notification | None:
-        """Remove and return the frames that follow `seq`, None if they have to be read from the database."""
-        while self._received and self._received[0].after <= self.seq:
-            notification = self._received.popleft()
-            self._received_bytes -= len(notification.frames)
-            if notification.after == self.seq:
-                return notification
-        return None
 
 
 class DatabasePoller:
@@ -97,14 +69,11 @@ class DatabasePoller:
         """The number of listeners on this server to runs of other servers."""
         return sum(map(len, self._followed.values()))
 
-    def receive(self, notification: Notification) -> None:
-        """Accept a notification: frames of a followed run, or a signal to a run of this server."""
-        listeners = self._followed.get(notification.run_id, ())
-        if notification.last_seq:
-            for follower in listeners:
-                if not follower.receive(notification):
-                    self._is_due.set()
-        elif notification.run_id in self._list_own_ids():
+    def receive(self, run_id: str) -> None:
+        """Accept a notification: a followed run has new frames, or a run of this server has a signal."""
+        if run_id in self._followed:
+            self._is_due.set()
+        if run_id in self._list_own_ids():
             self._are_signals_due = True
             self._is_due.set()
 

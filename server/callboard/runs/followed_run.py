@@ -59,10 +59,6 @@ class FollowedRun:
                     raise UnknownRun(f"run {self.run_id!r} ended a while ago, and its events are deleted")
                 try:
                     while follower.seq < run.last_seq:
-                        if received := follower.next_frames():
-                            follower.seq = received.last_seq
-                            yield received.frames
-                            continue
                         frames = await self._stored_runs.read(self.run_id, follower.seq, MAX_CHUNK_BYTES)
                         if not frames:
                             break

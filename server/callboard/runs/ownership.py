@@ -10,7 +10,7 @@ import structlog
 from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
 from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER
-from callboard.storage.bus import RELEASED_RUN, Notification
+from callboard.storage.bus import RELEASED_RUN
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import StoredRun
 from callboard_protocol import Error
@@ -76,11 +76,11 @@ class Ownership:
                     task.cancel()
                 await asyncio.wait({*tasks, *self._continuing})
 
-    def _receive(self, notification: Notification) -> None:
-        if notification.run_id == RELEASED_RUN:
+    def _receive(self, run_id: str) -> None:
+        if run_id == RELEASED_RUN:
             self._is_due.set()
         else:
-            self._poller.receive(notification)
+            self._poller.receive(run_id)
 
     async def _check_regularly(self) -> None:
         cleaned_up_at = time.monotonic()

@@ -113,7 +113,7 @@ class Recorder:
         self._rows = rows
         self._redaction = redaction or Redaction()
         self._inputs = inputs
-        # Not a method, which would make a reference cycle with the text writer.
+        # Not a method, which would make a reference cycle with the event sender.
         self._send = partial(_send, log, inputs, files, link)
         self._text = EventSender(self._redaction, self.earlier_sources, self._send, log.memory if rows else None)
         self.calls = calls

@@ -1,18 +1,15 @@
 """Notifications between the servers of one database, so that a server need not wait for its next query.
 
-A notification may be lost: its content is also in the database, and servers that know of others query that each second.
+A notification has the id of a run only. It may be lost: servers that know of others query the database each second.
 """
 
 import asyncio
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import Context
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import structlog
 
@@ -21,8 +18,6 @@ from callboard.errors import StorageError
 RELEASED_RUN = ""
 """The run id in a notification that a run was released, so that any server may take it over."""
 
-MAX_WAITING_BYTES = 4 * 1024 * 1024
-"""The size of the queue of unsent notifications; beyond it notifications are dropped."""
 OPEN_SECONDS = 1.0
 """The seconds that a starting server waits for the first connection of its bus."""
 RECONNECT_SECONDS = 0.5
@@ -34,38 +29,8 @@ SILENCE_SECONDS = 10.0
 
 _log = structlog.get_logger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """A message about a run: frames were committed or, if `last_seq` is 0, a client has sent a signal to the run.
-
-    `sender` is the id of a server. `frames` are the frames after number `after` up to `last_seq`, joined; empty if they
-    are too large for the bus. `is_ended` means that `last_seq` is the run's last frame.
-    """
-
-    sender: str
-    run_id: str
-    after: int = 0
-    last_seq: int = 0
-    frames: bytes = b""
-    is_ended: bool = False
-
-    def encode(self) -> bytes:
-        """Return a line of JSON, followed by the frames."""
-        head = [self.sender, self.run_id, self.after, self.last_seq, self.is_ended]
-        return json.dumps(head).encode() + b"\n" + self.frames
-
-    @classmethod
-    def decode(cls, message: bytes) -> "Notification":
-        """Return the notification in a message; raises `ValueError` if the message has another format."""
-        head, _, frames = message.partition(b"\n")
-        match json.loads(head):
-            case [str(sender), str(run_id), int(after), int(last_seq), bool(is_ended)]:
-                return cls(sender, run_id, after, last_seq, frames, is_ended)
-        raise ValueError("not a notification of this version")
-
-
-OnNotification = Callable[[Notification], None]
+OnNotification = Callable[[str], None]
+"""Called with the id of a run that has new frames or signals in the database."""
 Send = Callable[[Sequence[bytes]], Awaitable[None]]
 
 
@@ -81,8 +46,8 @@ class Bus:
         """
         yield
 
-    def publish(self, run_id: str, first_seq: int = 1, frames: Sequence[bytes] = (), *, is_ended: bool = False) -> None:
-        """Notify other servers of committed frames, numbered from `first_seq`; without frames, of a signal to the run.
+    def publish(self, run_id: str) -> None:
+        """Notify other servers of committed frames of a run, or of a signal to it.
 
         Never blocks or raises. Does nothing while the bus is not connected.
         """
@@ -91,16 +56,13 @@ class Bus:
 class ConnectedBus(Bus, ABC):
     """A bus with a connection. `name` identifies it in the log; it has no password."""
 
-    max_frame_bytes: ClassVar[int] = 256 * 1024
-    """The most bytes of frames in one notification; without them, followers read the frames from the database."""
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._server_id = ""
         self._is_connected = False
         self._is_closing = False
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        # A set in order: several notifications of one run become one.
+        self._waiting: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._received_at = 0.0
 
@@ -136,16 +98,11 @@ class ConnectedBus(Bus, ABC):
             task.cancel()
             await asyncio.wait({task})
 
-    def publish(self, run_id: str, first_seq: int = 1, frames: Sequence[bytes] = (), *, is_ended: bool = False) -> None:
+    def publish(self, run_id: str) -> None:
         """See `Bus.publish`."""
-        if not self._is_connected or self._waiting_bytes > MAX_WAITING_BYTES:
-            return
-        after = first_seq - 1
-        joined = b"".join(frames) if sum(map(len, frames)) <= self.max_frame_bytes else b""
-        message = Notification(self._server_id, run_id, after, after + len(frames), joined, is_ended).encode()
-        self._waiting.append(message)
-        self._waiting_bytes += len(message)
-        self._wake.set()
+        if self._is_connected:
+            self._waiting[run_id] = None
+            self._wake.set()
 
     async def _stay_connected(self, receive: Callable[[bytes], None], has_tried: asyncio.Event) -> None:
         has_failed = False
@@ -165,8 +122,7 @@ class ConnectedBus(Bus, ABC):
                 has_failed = True
             finally:
                 self._is_connected = False
-                self._waiting = []
-                self._waiting_bytes = 0
+                self._waiting.clear()
                 has_tried.set()
             await asyncio.sleep(RECONNECT_SECONDS)
 
@@ -180,19 +136,13 @@ class ConnectedBus(Bus, ABC):
             self._wake.clear()
             if time.monotonic() - self._received_at > SILENCE_SECONDS:
                 raise StorageError(f"no message received for {SILENCE_SECONDS:g} s")
-            messages = self._waiting or [HEARTBEAT]
-            self._waiting = []
-            self._waiting_bytes = 0
-            await send(messages)
+            messages = [f"{self._server_id}\n{run_id}".encode() for run_id in self._waiting]
+            self._waiting.clear()
+            await send(messages or [HEARTBEAT])
 
     def _receive(self, on_notification: OnNotification, message: bytes) -> None:
         self._received_at = time.monotonic()
-        if message == HEARTBEAT:
-            return
-        try:
-            notification = Notification.decode(message)
-        except ValueError as error:
-            _log.warning("notification_not_read", bus=self._name, error=str(error))
-            return
-        if notification.sender != self._server_id:
-            on_notification(notification)
+        # Heartbeats, and messages of other programs, have no second line.
+        sender, newline, run_id = message.decode(errors="replace").partition("\n")
+        if newline and sender != self._server_id:
+            on_notification(run_id)

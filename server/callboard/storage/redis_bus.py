@@ -1,4 +1,4 @@
-"""The bus through Redis pub/sub. It carries frames of any size, so that followers need no query.
+"""The bus through Redis pub/sub.
 
 The URL of one node of a cluster is enough: a cluster forwards published messages to all nodes.
 """

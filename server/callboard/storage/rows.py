@@ -31,13 +31,8 @@ def read_history_call(row: Any) -> HistoryCall:
 def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
     """Return a call from its row and its status events."""
     columns = StoredCall.__dataclass_fields__.keys() - {"result", "status", "events"}
-    status = name_state(row.ended_at, row.error_code)
+    status: CallState = "running"
+    if row.ended_at is not None:
+        status = "complete" if row.error_code is None else cast("CallState", find_ending(row.error_code).state)
     shared = {name: getattr(row, name) for name in columns}
     return StoredCall(**shared, result=row.tool_output, status=status, events=tuple(events))
-
-
-def name_state(ended_at: float | None, error_code: str | None) -> CallState:
-    """Return the state of a call."""
-    if ended_at is None:
-        return "running"
-    return "complete" if error_code is None else cast("CallState", find_ending(error_code).state)

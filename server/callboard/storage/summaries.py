@@ -1,4 +1,4 @@
-"""Values of the inspector: summaries of chats, turns and calls, and pages of them."""
+"""Values of the inspector: summaries of chats, turns and calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,17 +22,6 @@ class CallSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class CallPage:
-    """Calls, newest first; `next_cursor` requests the next page, None on the last one.
-
-    A search examines a limited number of rows for each page, so a page may be short or empty without being the last.
-    """
-
-    calls: tuple[CallSummary, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ChatSummary:
     """A chat for a list; times in seconds since the epoch.
 
@@ -48,14 +37,6 @@ class ChatSummary:
     started_at: float
     last_at: float
     user_name: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPage:
-    """Chats, those with the newest answers first; `next_cursor` requests the next page, None on the last one."""
-
-    chats: tuple[ChatSummary, ...]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +61,6 @@ class TurnSummary:
     ending: Done | Error | None = None
     texts: Mapping[int, str] = field(default_factory=dict)
     failures: Sequence[CallSummary] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TurnPage:
-    """The turns of a chat, newest first."""
-
-    turns: tuple[TurnSummary, ...]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)

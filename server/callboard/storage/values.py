@@ -8,9 +8,11 @@ import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
-from callboard._history.records import ChatDict, StoredStatus
+from callboard._history.records import StoredStatus
+
+T = TypeVar("T")
 
 Item = Mapping[str, Any]
 """An output item of OpenAI's Responses API; it has an `id`."""
@@ -47,6 +49,17 @@ def digest(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A part of a list; `next_cursor` requests the next page, None on the last one.
+
+    A search examines a limited number of rows for each page, so a page may be short or empty without being the last.
+    """
+
+    items: tuple[T, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoreAccess:
     """One read or write of the database; `seconds` includes the time in the queue."""
 
@@ -62,7 +75,7 @@ class StoredRun:
     `epoch` starts at 1 and grows with each change of the owner and each release; the store refuses writes of an
     earlier epoch. `is_cancelled` means that a client has cancelled the run. `losses` counts the owners that stopped
     without handing the run over. A run that waits for an approval has ended too, until the answer.
-    `age_seconds` is set only by `StoredRuns.take_over`, `owner` (a server id) only for rows that were read.
+    `age_seconds` is set only by `StoredRuns.take_over`.
     """
 
     run_id: str
@@ -76,7 +89,6 @@ class StoredRun:
     is_cancelled: bool = False
     losses: int = 0
     age_seconds: float = field(default=0.0, compare=False)
-    owner: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +169,6 @@ class WaitingApproval:
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalPage:
-    """Waiting approvals, the newest calls first; `next_cursor` requests the next page, None on the last one."""
-
-    approvals: tuple[WaitingApproval, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class DayUsage:
     """A user's calls and tokens of the current day (UTC), and the seconds until it ends."""
 
@@ -223,9 +227,11 @@ class StoredCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFilter:
-    """A filter for calls; None matches all. Times in seconds since the epoch, `until` excluded.
+    """A filter for calls, or for chats with such messages; None or "" matches all.
 
-    `text` is searched for in arguments and results, ignoring case; only `Overview` uses it.
+    Times in seconds since the epoch, `until` excluded. Only `Overview` uses `text`: it is searched for in arguments and
+    results of calls, ignoring case, and its words in the messages of chats. All other fields must match one message of
+    a chat: its agent, its time and, for a call, its tool and state.
     """
 
     chat_id: str | None = None
@@ -234,15 +240,7 @@ class ToolCallFilter:
     since: float | None = None
     until: float | None = None
     agent_id: str | None = None
-    text: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCallPage:
-    """Calls, newest first; `next_cursor` requests the next page, None on the last one."""
-
-    tool_calls: tuple[StoredCall, ...]
-    next_cursor: str | None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,10 +297,10 @@ class SelfNote:
 
 @dataclass(frozen=True, slots=True)
 class PastResponse:
-    """The chat of a response, and the conversation up to its end; `_history.replay` adds the results of its calls."""
+    """The chat of a response; `stored` has the responses of this chat, as `join_responses` takes them."""
 
     chat_id: str
-    messages: list[ChatDict]
+    stored: Mapping[str, tuple[str | None, str]]
 
 
 @dataclass(frozen=True, slots=True)

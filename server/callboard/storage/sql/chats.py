@@ -12,12 +12,12 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import Boolean, ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
-from callboard._history import ChatHistory, StoredTurn
+from callboard._history import ChatHistory
 from callboard._history.records import StoredStatus
 from callboard._history.turns import group_calls, read_turns
-from callboard.errors import UnknownChat, UnknownToolCall
+from callboard.errors import UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T
 from callboard.storage.sql.queries import UserChats, match_call, read_page, unknown_chat
@@ -28,10 +28,10 @@ from callboard.storage.values import (
     GRANTS,
     OWN_CHAT_PREFIX,
     Line,
+    Page,
     StoredCall,
     StoredMessage,
     ToolCallFilter,
-    ToolCallPage,
     digest,
 )
 
@@ -42,8 +42,10 @@ READ_HISTORY = (
     select(
         chats.c.user_id,
         chats.c.model,
+        messages.c.run_id,
         messages.c.role,
         messages.c.content,
+        messages.c.place,
         messages.c.tool_call_id,
         messages.c.tool_name,
         messages.c.arguments,
@@ -55,49 +57,54 @@ READ_HISTORY = (
         messages.c.provider_details,
         messages.c.parent_call_id,
     )
-    .select_from(chats.outerjoin(messages, and_(messages.c.chat_id == chats.c.id, IS_REPLAYED)))
+    .select_from(
+        chats.outerjoin(
+            messages, and_(messages.c.chat_id == chats.c.id, or_(IS_REPLAYED, bindparam("with_turns", type_=Boolean)))
+        )
+    )
     .where(chats.c.id == bindparam("chat"))
     .order_by(messages.c.id)
 )
 TOOL_CALLS = select(messages).where(messages.c.role == "tool")
 
-TURN_COLUMNS = (
+CALL_COLUMNS = (
     messages.c.run_id,
     messages.c.role,
-    messages.c.content,
-    messages.c.place,
     messages.c.round_index,
     messages.c.parent_call_id,
     messages.c.tool_call_id,
     messages.c.tool_name,
     messages.c.arguments,
 )
-"""The columns of `MessageRow`."""
 
 
 class Chats(UserChats):
     """The chats of one user, or of all users for `ANY_USER`; other chats raise `UnknownChat`."""
 
-    async def history(self, chat_id: str) -> ChatHistory:
+    async def history(self, chat_id: str, *, with_turns: bool = False) -> ChatHistory:
         """Return the tool calls and the chosen model of a chat, empty for a chat that does not exist yet.
 
         Raises `UnknownChat` if the chat is another user's.
         """
-        rows = await self._database.read(
-            lambda connection: connection.execute(READ_HISTORY, {"chat": chat_id}).all(), is_patient=True
-        )
-        if rows and rows[0].user_id != self._user_id:
-            raise unknown_chat(chat_id)
-        calls = tuple(read_history_call(row) for row in rows if row.role == "tool")
-        answers = [(row.content or "", json.loads(row.provider_details)) for row in rows if row.role == "assistant"]
-        return ChatHistory(calls, tuple(answers), rows[0].model if rows else None)
 
-    async def turns(self, chat_id: str) -> list[StoredTurn]:
-        """Return the turns of a chat, oldest first; none if the user has no such chat."""
-        try:
-            return await self._read_chat(chat_id, lambda connection: load_turns(connection, chat_id))
-        except UnknownChat:
-            return []
+        def read(connection: Connection) -> ChatHistory:
+            rows: Any = connection.execute(READ_HISTORY, {"chat": chat_id, "with_turns": with_turns}).all()
+            if rows and rows[0].user_id != self._user_id:
+                raise unknown_chat(chat_id)
+            answers = [
+                (row.content or "", json.loads(row.provider_details))
+                for row in rows
+                if row.role == "assistant" and row.provider_details is not None
+            ]
+            return ChatHistory(
+                tuple(read_history_call(row) for row in rows if row.role == "tool"),
+                tuple(answers),
+                rows[0].model if rows else None,
+                # A chat without messages has one row.
+                turns=read_turns(row for row in rows if row.role) if with_turns else (),
+            )
+
+        return await self._database.read(read, is_patient=True)
 
     def message_pages(self, chat_id: str) -> AsyncIterator[list[StoredMessage]]:
         """Yield the messages of a chat page by page, so that a long chat does not block other requests."""
@@ -128,13 +135,13 @@ class Chats(UserChats):
             raise UnknownToolCall(f"there is no tool call {tool_call_id!r} in chat {chat_id!r}")
         return found[0]
 
-    async def tool_calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> ToolCallPage:
+    async def tool_calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> Page[StoredCall]:
         """Return a page of calls, newest first; raises `RequestError` for an invalid cursor."""
         query = TOOL_CALLS.join(chats).where(self._is_mine, *match_call(wanted))
 
-        def read(connection: Connection) -> ToolCallPage:
+        def read(connection: Connection) -> Page[StoredCall]:
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
-            return ToolCallPage(tuple(_read_calls(rows, connection)), next_cursor)
+            return Page(tuple(_read_calls(rows, connection)), next_cursor)
 
         return await self._database.read(read)
 
@@ -192,13 +199,6 @@ def _delete_some(condition: ColumnElement[bool], connection: Connection) -> int:
     return len(ids)
 
 
-def load_turns(connection: Connection, chat_id: str) -> list[StoredTurn]:
-    """Return the turns of a chat, oldest first."""
-    query = select(*TURN_COLUMNS).where(messages.c.chat_id == chat_id).order_by(messages.c.id)
-    rows: Any = connection.execute(query).all()
-    return read_turns(rows)
-
-
 def _read_messages(rows: Rows, connection: Connection) -> list[StoredMessage]:
     """Return messages from their rows; an assistant's message with the calls of its round."""
     columns = StoredMessage.__dataclass_fields__.keys() - {"tool_calls"}
@@ -208,7 +208,7 @@ def _read_messages(rows: Rows, connection: Connection) -> list[StoredMessage]:
     if not runs:
         return found
     of_runs = messages.c.chat_id == rows[0].chat_id, messages.c.run_id.in_(runs), messages.c.role == "tool"
-    calls: Any = connection.execute(select(*TURN_COLUMNS).where(*of_runs).order_by(messages.c.id)).all()
+    calls: Any = connection.execute(select(*CALL_COLUMNS).where(*of_runs).order_by(messages.c.id)).all()
     rounds = group_calls(calls)
     return [
         replace(message, tool_calls=rounds.get((message.run_id, message.round_index)))

@@ -115,9 +115,6 @@ class Database(ABC):
 
     sweep_seconds: ClassVar[float]
     """The interval in which servers look for changes whose notifications may have been lost."""
-    is_of_one_process: ClassVar[bool] = False
-    """True if workers cannot share the database, and Redis is not used. A second process, for example a command or a
-    server that replaces this one, polls the database for changes."""
 
     insert: Callable[[Table], Any]
     """Returns the database's `INSERT`, which supports `ON CONFLICT`."""

@@ -33,16 +33,13 @@ from callboard.storage.sql.queries import (
 )
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
 from callboard.storage.summaries import (
-    CallPage,
     CallSummary,
-    ChatPage,
     ChatSummary,
     OpenRun,
     ResultSize,
-    TurnPage,
     TurnSummary,
 )
-from callboard.storage.values import ToolCallFilter
+from callboard.storage.values import Page, ToolCallFilter
 from callboard.storage.words import excerpt, parse_query
 from callboard.text import storable
 from callboard_protocol import Done, Error
@@ -82,7 +79,7 @@ class Overview(UserChats):
     `RequestError` if it is invalid.
     """
 
-    async def chats(self, text: str, limit: int, cursor: str | None = None) -> ChatPage:
+    async def chats(self, text: str, limit: int, cursor: str | None = None) -> Page[ChatSummary]:
         """Return a page of the chats with one of the words of a text, those with the newest answers first.
 
         A text without words finds all chats.
@@ -96,11 +93,11 @@ class Overview(UserChats):
             query = query.where(tuple_(chats.c.updated_at, chats.c.id) < tuple_(*_read_chat_cursor(cursor)))
         query = query.order_by(chats.c.updated_at.desc(), chats.c.id.desc()).limit(limit + 1)
 
-        def read(connection: Connection) -> ChatPage:
+        def read(connection: Connection) -> Page[ChatSummary]:
             rows = connection.execute(query).all()
             page = rows[:limit]
             next_cursor = write_cursor([page[-1].updated_at, page[-1].id]) if len(rows) > limit else None
-            return ChatPage(summarise_chats(connection, page), next_cursor)
+            return Page(summarise_chats(connection, page), next_cursor)
 
         return await self._database.read(read)
 
@@ -112,7 +109,7 @@ class Overview(UserChats):
         )
         return found
 
-    async def turns(self, chat_id: str, limit: int, cursor: str | None = None) -> TurnPage:
+    async def turns(self, chat_id: str, limit: int, cursor: str | None = None) -> Page[TurnSummary]:
         """Return the turns of a chat, newest first; raises `UnknownChat`."""
         of_chat = messages.c.chat_id == chat_id
         begun = (
@@ -122,11 +119,11 @@ class Overview(UserChats):
             .subquery()
         )
 
-        def read(connection: Connection) -> TurnPage:
+        def read(connection: Connection) -> Page[TurnSummary]:
             rows, next_cursor = read_page(connection, select(begun), begun.c.id, limit, cursor)
             ids = [row.run_id for row in rows]
             turns = _load_turns(connection, of_chat, messages.c.run_id.in_(ids))
-            return TurnPage(tuple(turns[chat_id, run_id] for run_id in ids), next_cursor)
+            return Page(tuple(turns[chat_id, run_id] for run_id in ids), next_cursor)
 
         return await self._read_chat(chat_id, read)
 
@@ -157,14 +154,14 @@ class Overview(UserChats):
         turns = await self._read_chat(chat_id, lambda connection: _load_turns(connection, *of_turn))
         return turns.get((chat_id, run_id))
 
-    async def calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> CallPage:
+    async def calls(self, wanted: ToolCallFilter, limit: int, cursor: str | None = None) -> Page[CallSummary]:
         """Return a page of calls, newest first."""
         conditions = [IS_CALL, self._is_mine, *match_call(wanted)]
         if wanted.text:
             columns = (messages.c.arguments, messages.c.tool_output)
             conditions.append(or_(*(column.icontains(wanted.text, autoescape=True) for column in columns)))
 
-        def read(connection: Connection) -> CallPage:
+        def read(connection: Connection) -> Page[CallSummary]:
             top = _next_id(connection) if cursor is None else read_cursor(cursor)
             # Within one chat an index finds the rows, so no window is needed.
             bottom = 0 if wanted.chat_id is not None else max(0, top - WINDOW_ROWS)
@@ -172,17 +169,19 @@ class Overview(UserChats):
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
             if next_cursor is None and bottom:
                 next_cursor = write_cursor(bottom)
-            return CallPage(_summarise_calls(connection, rows), next_cursor)
+            return Page(_summarise_calls(connection, rows), next_cursor)
 
         return await self._database.read(read)
 
-    async def calls_of_turn(self, chat_id: str, run_id: str, limit: int, cursor: str | None = None) -> CallPage:
+    async def calls_of_turn(
+        self, chat_id: str, run_id: str, limit: int, cursor: str | None = None
+    ) -> Page[CallSummary]:
         """Return the calls of a turn with their status events, oldest first; raises `UnknownChat`."""
         query = SUMMARIES.where(messages.c.chat_id == chat_id, messages.c.run_id == run_id, IS_CALL)
 
-        def read(connection: Connection) -> CallPage:
+        def read(connection: Connection) -> Page[CallSummary]:
             rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor, is_oldest_first=True)
-            return CallPage(_summarise_calls(connection, rows), next_cursor)
+            return Page(_summarise_calls(connection, rows), next_cursor)
 
         return await self._read_chat(chat_id, read)
 

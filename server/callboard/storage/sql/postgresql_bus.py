@@ -19,9 +19,6 @@ NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 class PostgresqlBus(ConnectedBus):
     """The bus in the database of an engine without a pool."""
 
-    # PostgreSQL accepts payloads of 7,999 bytes; the ids of run and server need less than 400 as JSON.
-    max_frame_bytes = 7_500
-
     def __init__(self, name: str, engine: AsyncEngine) -> None:
         super().__init__(name)
         self._engine = engine

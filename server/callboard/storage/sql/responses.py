@@ -10,8 +10,6 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, insert, select
 
-from callboard._history.turns import join_responses
-from callboard.storage.sql.chats import load_turns
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.tables import chats, response_items, responses
 from callboard.storage.values import Item, PastResponse
@@ -37,8 +35,7 @@ class Responses:
             if chat_id is None:
                 return None
             of_chat = select(responses).where(responses.c.chat_id == chat_id)
-            stored = {row.run_id: (row.previous, row.input) for row in connection.execute(of_chat)}
-            return PastResponse(chat_id, join_responses(run_id, stored, load_turns(connection, chat_id)))
+            return PastResponse(chat_id, {row.run_id: (row.previous, row.input) for row in connection.execute(of_chat)})
 
         return await self._database.read(read)
 

@@ -74,7 +74,6 @@ class SqliteDatabase(Database):
     """A database in a file or in memory."""
 
     sweep_seconds = 0.2
-    is_of_one_process = True
 
     insert = staticmethod(sqlite.insert)
 

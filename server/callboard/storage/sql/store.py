@@ -22,21 +22,21 @@ from callboard.storage.sql.overview import Overview
 from callboard.storage.sql.past_chats import PastChats
 from callboard.storage.sql.personal import Profile, Records, SelfNotes
 from callboard.storage.sql.responses import Responses
-from callboard.storage.sql.run_record import RunRecord
+from callboard.storage.sql.run_record import RunRecord, TurnWriter
 from callboard.storage.sql.sqlite import SqliteDatabase
 from callboard.storage.sql.stored_runs import IS_ACTIVE, StoredRuns
 from callboard.storage.sql.tables import chats, messages, now, response_items, responses, runs, usage
-from callboard.storage.sql.turn_writer import TurnWriter
 from callboard.storage.sql.usage import Usage
 from callboard.storage.sql.waiting import IS_OPEN, list_waiting_approvals
 from callboard.storage.values import (
     OWN_CHAT_PREFIX,
     RESPONSE_PREFIX,
     SECONDS_A_DAY,
-    ApprovalPage,
     Line,
+    Page,
     StoreAccess,
     StoredRun,
+    WaitingApproval,
 )
 from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
@@ -53,7 +53,6 @@ class Store:
     def __init__(self, url: str, redis_url: str | None = None) -> None:
         self.database = _make_database(url)
         self._make_bus = _choose_bus(self.database, redis_url)
-        self._has_unused_redis = redis_url is not None and self.database.is_of_one_process
 
     @classmethod
     async def open(cls, url: str, redis_url: str | None = None) -> "Store":
@@ -67,8 +66,6 @@ class Store:
 
         Raises `StorageError` if the database cannot be reached, or was made by a newer version.
         """
-        if self._has_unused_redis:
-            _log.warning("redis_url_has_no_effect", reason="an SQLite database has only one server")
         await self.database.start()
 
     async def close(self) -> None:
@@ -108,7 +105,7 @@ class Store:
         """Return lists and summaries of a user's chats, for the inspector; of every user for `ANY_USER`."""
         return Overview(self.database, user_id)
 
-    async def waiting_approvals(self, user_id: object, limit: int, cursor: str | None = None) -> ApprovalPage:
+    async def waiting_approvals(self, user_id: object, limit: int, cursor: str | None = None) -> Page[WaitingApproval]:
         """Return a page of the waiting approvals of a user, of every user for `ANY_USER`; the newest calls first.
 
         Raises `RequestError` for an invalid cursor.
@@ -245,7 +242,10 @@ def _make_database(url: str) -> Database:
 
 def _choose_bus(database: Database, redis_url: str | None) -> Callable[[], Bus]:
     """Return a function that creates a bus."""
-    if redis_url is None or database.is_of_one_process:
+    if redis_url is None:
+        return database.make_bus
+    if isinstance(database, SqliteDatabase):
+        _log.warning("redis_url_has_no_effect", reason="an SQLite database has only one server")
         return database.make_bus
     try:
         from callboard.storage.redis_bus import RedisBus, read_address

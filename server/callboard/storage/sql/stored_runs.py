@@ -217,7 +217,7 @@ class StoredRuns:
 
         If an earlier attempt has already committed the frames, `reload_row_ids` is called instead. A frame with
         `is_last` ends the run, and one with `waits_for` ends it until one of these questions has an answer. After the
-        commit the frames are published if another server follows the run. Raises `RunLost` if another server has taken
+        commit other servers are notified if one follows the run. Raises `RunLost` if another server has taken
         over the run, or the run was deleted.
         """
         last = run.last_seq + len(frames)
@@ -248,8 +248,7 @@ class StoredRuns:
             self.leave(run)
             raise
         if is_followed and frames:
-            contents = [frame.frame for frame in frames]
-            self._bus.publish(run.run_id, run.last_seq + 1, contents, is_ended=is_last)
+            self._bus.publish(run.run_id)
         if is_last or waits_for:
             self.leave(run)
         if is_due:

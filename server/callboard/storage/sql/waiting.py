@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, selec
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.queries import is_owned_by, read_page
 from callboard.storage.sql.tables import chats, messages, now, run_inputs, runs
-from callboard.storage.values import ApprovalPage, GivenAnswer, WaitingApproval
+from callboard.storage.values import GivenAnswer, Page, WaitingApproval
 from callboard_protocol.events import APPROVAL_PREFIX
 
 UNOWNED = ""
@@ -48,7 +48,9 @@ def let_question_wait(connection: Connection, run_id: str, question: str) -> Non
         connection.execute(update(run_inputs).where(of_question).values(answer=None, waiting_since=since))
 
 
-async def list_waiting_approvals(database: Database, user_id: object, limit: int, cursor: str | None) -> ApprovalPage:
+async def list_waiting_approvals(
+    database: Database, user_id: object, limit: int, cursor: str | None
+) -> Page[WaitingApproval]:
     """Return a page of the waiting approvals of a user, of all users for `ANY_USER`; the newest calls first.
 
     Raises `RequestError` for an invalid cursor.
@@ -78,9 +80,9 @@ async def list_waiting_approvals(database: Database, user_id: object, limit: int
         .where(is_waiting, is_owned_by(runs.c.user_id, user_id))
     )
 
-    def read(connection: Connection) -> ApprovalPage:
+    def read(connection: Connection) -> Page[WaitingApproval]:
         rows, next_cursor = read_page(connection, query, messages.c.id, limit, cursor)
         found = [{name: value for name, value in row._mapping.items() if name != "id"} for row in rows]
-        return ApprovalPage(tuple(WaitingApproval(**one) for one in found), next_cursor)
+        return Page(tuple(WaitingApproval(**one) for one in found), next_cursor)
 
     return await database.read(read)
