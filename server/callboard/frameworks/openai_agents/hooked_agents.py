@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from typing import Any, Final, cast
 
-import anyio.to_thread
 from agents import (
     Agent,
     ApplyPatchTool,
@@ -57,20 +56,15 @@ from callboard.frameworks.openai_agents.model import HookedModel
 from callboard.frameworks.openai_agents.openwebui_tools import make_openwebui_tool
 from callboard.frameworks.openwebui_tools import choose_openwebui_tools
 
-RUN_LOCALLY: Final = (FunctionTool, CustomTool)
-"""Tools that the SDK runs in this process. Each call is counted, approved, timed and stored before its tool runs."""
-
 RUN_BY_OPENAI: Final = (
     CodeInterpreterTool,
     FileSearchTool,
     HostedMCPTool,
     ImageGenerationTool,
-    ProgrammaticToolCallingTool,
-    ShellTool,
     ToolSearchTool,
     WebSearchTool,
 )
-"""Tools that OpenAI runs while it answers: a shell in a container of OpenAI's. Their calls are shown and counted."""
+"""Tools that OpenAI runs while it answers. Their calls are shown and counted."""
 
 _NO_FUNCTION: Final = (
     "its calls are not calls of functions, so limits and approvals are not applied to them: give the agent a function "
@@ -80,7 +74,10 @@ _NO_FUNCTION: Final = (
 UNSUPPORTED: Final = {
     ApplyPatchTool: _NO_FUNCTION,
     ComputerTool: _NO_FUNCTION,
+    CustomTool: _NO_FUNCTION,
     LocalShellTool: _NO_FUNCTION,
+    ProgrammaticToolCallingTool: _NO_FUNCTION,
+    ShellTool: _NO_FUNCTION,
     SandboxAgent: (
         "its tools are made during the run, where Callboard does not see them: make it a plain Agent with function "
         "tools for the actions it may do"
@@ -106,11 +103,9 @@ def _explain_unsupported(candidate: Agent[Any] | Tool) -> str:
     for refused, why in UNSUPPORTED.items():
         if isinstance(candidate, refused):
             return why
-    if isinstance(candidate, ShellTool) and candidate.executor is not None:
-        return _NO_FUNCTION
     if isinstance(candidate, ToolSearchTool) and candidate.execution == "client":
         return "the SDK does not run a tool search with execution='client': leave out execution"
-    if not isinstance(candidate, (Agent, *RUN_LOCALLY, *RUN_BY_OPENAI)):
+    if not isinstance(candidate, (Agent, FunctionTool, *RUN_BY_OPENAI)):
         return "Callboard does not know this class of tool, so it cannot apply limits and approvals to it"
     return ""
 
@@ -232,14 +227,10 @@ class HookedAgents:
 
     def _hook_tools(self, tools: Sequence[Tool]) -> list[Tool]:
         """Return the hooked tools, without the tools that cannot be offered."""
-        hooked: list[Tool | None] = []
-        for tool in tools:
-            if isinstance(tool, FunctionTool):
-                hooked.append(self._hook_function(tool))
-            elif isinstance(tool, CustomTool):
-                hooked.append(self._hook_custom_tool(tool))
-            else:
-                hooked.append(hook_hosted_tool(tool, self._hooks))
+        hooked = (
+            self._hook_function(tool) if isinstance(tool, FunctionTool) else hook_hosted_tool(tool, self._hooks)
+            for tool in tools
+        )
         return [tool for tool in hooked if tool is not None]
 
     def _hook_function(self, tool: FunctionTool) -> FunctionTool:
@@ -264,29 +255,6 @@ class HookedAgents:
         hooked.on_invoke_tool = with_function_tool_failure_error_handler(invoke, lambda *_: None)
         # Copied again, because the SDK binds a tool to its `on_invoke_tool` when it is copied.
         return set_function_tool_failure_error_function(copy(hooked), partial(self._describe_failure, tool))
-
-    def _hook_custom_tool(self, tool: CustomTool) -> CustomTool:
-        """Return the tool with its failures reported: the SDK sends the text of its exceptions to the model."""
-        function: Any = tool.on_invoke_tool
-
-        async def invoke(context: ToolContext[Any], text: str) -> Any:
-            async def perform() -> Any:
-                if iscoroutinefunction(function):
-                    return await function(context, text)
-                # In a thread, because it may block: then it blocks nothing else and can be abandoned.
-                result = await anyio.to_thread.run_sync(function, context, text, abandon_on_cancel=True)
-                return await result if isawaitable(result) else result
-
-            try:
-                return await self._hooks.run(context.tool_call_id, perform)
-            except Exception as raised:  # noqa: BLE001 - foreign code: a tool may raise anything, and the run goes on
-                error = tool_error(raised)
-            self._hooks.fail(context.tool_call_id, error)
-            raise ToolError(self._hooks.turn.mask(f"Error: {error}"))
-
-        hooked = copy(tool)
-        hooked.on_invoke_tool = invoke
-        return hooked
 
     async def _describe_failure(self, tool: FunctionTool, context: RunContextWrapper[Any], raised: Exception) -> str:
         """End a failed call, and return its error for the model.

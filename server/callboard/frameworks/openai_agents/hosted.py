@@ -13,14 +13,11 @@ from agents import HostedMCPTool, MCPToolApprovalFunctionResult, MCPToolApproval
 from openai.types.responses import (
     ResponseCodeInterpreterToolCall,
     ResponseFileSearchToolCall,
-    ResponseFunctionShellToolCall,
-    ResponseFunctionShellToolCallOutput,
     ResponseFunctionWebSearch,
     ResponseOutputItem,
     ResponseToolSearchCall,
 )
-from openai.types.responses.response_function_shell_tool_call_output import Output, OutputOutcomeExit
-from openai.types.responses.response_output_item import ImageGenerationCall, McpCall, Program, ProgramOutput
+from openai.types.responses.response_output_item import ImageGenerationCall, McpCall
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolDenied, ToolError
@@ -90,11 +87,10 @@ def _author_requires_approval(policy: object, name: str) -> bool:
 
 def read_hosted_call(
     item: ResponseOutputItem, approval_call_ids: Mapping[str, str]
-) -> tuple[ToolCall, ToolResult | ToolError | None] | None:
+) -> tuple[ToolCall, ToolResult | ToolError] | None:
     """Return the call that an item of an answer is, and its outcome; None for items that are not hosted calls.
 
-    The outcome is None if a separate item holds it, which `read_hosted_result` reads. `approval_call_ids` maps the ids
-    of OpenAI's approval requests to call ids.
+    `approval_call_ids` maps the ids of OpenAI's approval requests to call ids.
     """
     match item:
         case ResponseFunctionWebSearch():
@@ -116,24 +112,9 @@ def read_hosted_call(
         case McpCall():
             call = ToolCall(approval_call_ids.get(item.approval_request_id or "", item.id), item.name, item.arguments)
             return call, ToolError(item.error.model_dump_json()) if item.error else ToolResult(item.output or "")
-        case Program():
-            return ToolCall(item.call_id, "programmatic_tool_calling", {"code": item.code}), None
         case ResponseToolSearchCall():
             searched = cast(Mapping[str, Any], item.arguments) if isinstance(item.arguments, dict) else {}
             return ToolCall(item.call_id or item.id, "tool_search", searched), ToolResult("searched")
-        case ResponseFunctionShellToolCall():
-            return ToolCall(item.call_id, "shell", item.action.model_dump(exclude_none=True)), None
-        case _:
-            return None
-
-
-def read_hosted_result(item: ResponseOutputItem) -> tuple[str, ToolResult] | None:
-    """Return the id of a call and its result, from an item that is the result of a hosted call; otherwise None."""
-    match item:
-        case ProgramOutput():
-            return item.call_id, ToolResult(item.result)
-        case ResponseFunctionShellToolCallOutput():
-            return item.call_id, ToolResult("\n".join(map(_format_output, item.output)))
         case _:
             return None
 
@@ -142,9 +123,3 @@ def _to_outcome(status: str, text: str, files: tuple[dict[str, Any], ...] = ()) 
     if status == "failed":
         return ToolError("It failed at OpenAI, without a reason.")
     return ToolResult(text, files=files)
-
-
-def _format_output(output: Output) -> str:
-    code = output.outcome.exit_code if isinstance(output.outcome, OutputOutcomeExit) else None
-    end = "out of time" if code is None else f"exit code {code}"
-    return "\n".join(filter(None, (output.stdout.rstrip(), output.stderr.rstrip(), end)))
