@@ -123,13 +123,17 @@ async def make_for_run(make: Callable[[RunContext], Any] | None, context: RunCon
     return await made if isawaitable(made) else made
 
 
-def check_agent_or_factory(given: object, agent_classes: tuple[type, ...], agent_noun: str, advice: str = "") -> None:
-    """Raise `AgentError` unless `given` has one of these classes or is a function that makes an agent for each run."""
+def to_factory(given: A | Factory[A], agent_classes: tuple[type, ...], agent_noun: str, advice: str = "") -> Factory[A]:
+    """Return the function that makes an agent for each run: `given`, or one that returns the agent that is given.
+
+    Raises `AgentError` unless `given` is such a function or has one of these classes.
+    """
     if isinstance(given, agent_classes):
-        return
+        agent: Any = given
+        return lambda _: agent
     if callable(given) and not isinstance(given, type):
         if _takes_one_argument(given):
-            return
+            return given
         advice = "A function that makes an agent takes one argument, the RunContext."
     named = repr(given)[:80] if isinstance(given, str | int | float | None) else getattr(given, "__name__", "")
     what = named or f"an object of the class {type(given).__module__}.{type(given).__name__}"

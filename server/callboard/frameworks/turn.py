@@ -5,12 +5,15 @@ pace.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from io import StringIO
 from itertools import takewhile
 from typing import Any, get_args
+
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from callboard.agents import RunContext
 from callboard.agents.context import TurnContext
@@ -64,6 +67,7 @@ class AdapterTurn:
         self._thought = LeadingThought()
         self._is_discarded = False
         self._draft = StringIO()
+        self._sources: list[Source] = []
         self.call_events = 0
         """The number of starts and ends of calls so far. When it changes, `rewind` no longer reaches the earlier text.
         """
@@ -208,8 +212,10 @@ class AdapterTurn:
         self._has_text = self._had_text_before_call = True
 
     def add_source(self, source: Source) -> None:
-        """Add a source of the answer."""
-        self.events.send(source)
+        """Add a source of the answer, unless it has been added before."""
+        if source not in self._sources:
+            self._sources.append(source)
+            self.events.send(source)
 
     async def ask(self, request: InputRequest) -> Any:
         """Ask the user, and return the answer.
@@ -287,21 +293,37 @@ class CallLimitIgnored(Exception):
     """The model called a tool although the turn's limit was reached and the request offered none."""
 
 
-class AnswerGuard:
-    """A context that discards the turn's answer if the run fails for any reason except its model.
+@contextmanager
+def discarding_unchecked_answer(turn: AdapterTurn) -> Iterator[None]:
+    """Return a context that discards the turn's answer if the run fails for any reason except its model.
 
     Such a run failed while it checked its whole answer, and an unchecked answer must not be shown.
     """
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception:
+        turn.discard_answer()
+        raise
 
-    def __init__(self, turn: AdapterTurn) -> None:
-        self._turn = turn
 
-    def __enter__(self) -> None:
-        pass
+def to_text(output: object) -> str:
+    """Return what a framework returns as text: a text as it is, nothing for None, any other value as JSON."""
+    if isinstance(output, str):
+        return output
+    return "" if output is None else to_json(output, serialize_unknown=True).decode()
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ModelError):
-            self._turn.discard_answer()
+
+def is_same_output(output: object, text: str) -> bool:
+    """Return whether a run's output is the model's text, or the object that the text is as JSON."""
+    if isinstance(output, str):
+        return output.strip() == text.strip()
+    try:
+        return bool(from_json(text) == to_jsonable_python(output, serialize_unknown=True))
+    except ValueError:
+        # The framework made the object from another text, for example from JSON between other words.
+        return True
 
 
 def to_source(url: str, title: str | None = None, text: str | None = None) -> Source:

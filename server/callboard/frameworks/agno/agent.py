@@ -11,9 +11,9 @@ from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
     HistoryOf,
-    check_agent_or_factory,
     choose_on_owner_loss,
     to_agent_id,
+    to_factory,
 )
 from callboard.frameworks.agno.messages import add_history_to_team, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
@@ -59,17 +59,15 @@ def from_agno(
     Raises:
         AgentError: The agent cannot be served as declared.
     """
-    check_agent_or_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
     hook_agents_in_tools()
-    known = None
     if isinstance(agent, Agent | Team):
         agent_id = agent_id or to_agent_id(agent.id or agent.name or "")
         name = name or agent.name or ""
         # Hooked once, not for each run, because a model keeps its connections.
-        known = hook_models(agent)
+        agent = hook_models(agent)
         if isinstance(agent, Team) and (agent.mode == TeamMode.tasks or not agent.determine_input_for_members):
             on_owner_loss = on_owner_loss or "end"
-    make = agent if known is None else lambda _: known
+    make = to_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
     on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
     return _AgnoAdapter(make, agent_id, name, description, on_owner_loss, openwebui_tools, history=history)
 

@@ -21,10 +21,10 @@ from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
     HistoryOf,
-    check_agent_or_factory,
     choose_on_owner_loss,
     make_for_run,
     to_agent_id,
+    to_factory,
 )
 from callboard.frameworks.langgraph.closures import find_model
 from callboard.frameworks.langgraph.hooks import GraphHooks, current_hooks
@@ -96,13 +96,11 @@ def from_langgraph(
     Raises:
         AgentError: The graph cannot be served as declared.
     """
-    check_agent_or_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
+    make = to_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
     hook_tool_nodes()
     contain_tools()
-    known = None
     usual: OnOwnerLoss = "end"
     if isinstance(agent, Pregel):
-        known = agent
         if openwebui_tools != "none":
             raise AgentError(
                 "A compiled graph cannot get Open WebUI's tools: give a function that makes a graph for each run, with "
@@ -114,7 +112,6 @@ def from_langgraph(
         _check_graph(agent, history)
         _check_answer_nodes(agent, answers)
         usual = "continue" if is_agent_loop(agent) else "end"
-    make = agent if known is None else lambda _: known
     on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own", usual=usual)
     declared = (make, agent_id, name, description, on_owner_loss, openwebui_tools)
     return _LangGraphAdapter(*declared, history=history, model=model, answers=answers, context=context)

@@ -15,10 +15,10 @@ from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
-    check_agent_or_factory,
     choose_on_owner_loss,
     make_for_run,
     to_agent_id,
+    to_factory,
 )
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.hooked_agents import HookedAgents, check_supported, walk_agents
@@ -26,7 +26,7 @@ from callboard.frameworks.openai_agents.hooks import AgentsHooks
 from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.turn import AdapterTurn, AnswerGuard, CallLimitIgnored
+from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored, discarding_unchecked_answer
 from callboard.openwebui.requests import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
@@ -66,15 +66,12 @@ def from_openai_agents(
     Raises:
         AgentError: The agent cannot be served as declared, or has a tool to which the limits cannot be applied.
     """
-    check_agent_or_factory(agent, _OpenAIAgentsAdapter.agent_classes, _OpenAIAgentsAdapter.agent_noun)
-    known = None
+    make = to_factory(agent, _OpenAIAgentsAdapter.agent_classes, _OpenAIAgentsAdapter.agent_noun)
     if isinstance(agent, Agent):
-        known = agent
         for member in walk_agents(agent):
             check_supported(member)
         agent_id = agent_id or to_agent_id(agent.name)
         name = name or agent.name
-    make = agent if known is None else lambda _: known
     on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=session is not None)
     declared = (make, agent_id, name, description, on_owner_loss, openwebui_tools)
     return _OpenAIAgentsAdapter(*declared, context=context, session=session, run_config=run_config)
@@ -108,7 +105,7 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
             "session": await make_for_run(self._session, turn.context),
         }
         items, instructions = to_items(turn.context.messages)
-        with AnswerGuard(turn):
+        with discarding_unchecked_answer(turn):
             await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
 
     async def run_task(self, agent: OpenAIAgent, turn: AdapterTurn) -> None:

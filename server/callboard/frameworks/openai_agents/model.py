@@ -229,14 +229,9 @@ class _StreamedAnswer:
             await self._start_call(item)
         for message in output:
             if isinstance(message, ResponseOutputMessage):
-                annotations = [
-                    annotation for part in message.content for annotation in getattr(part, "annotations", ())
-                ]
-                cited = {
-                    annotation.url: annotation.title for annotation in annotations if annotation.type == "url_citation"
-                }
-                for url, title in cited.items():
-                    self._turn.add_source(to_source(url, title))
+                for annotation in (found for part in message.content for found in getattr(part, "annotations", ())):
+                    if annotation.type == "url_citation":
+                        self._turn.add_source(to_source(annotation.url, annotation.title))
         self.is_whole = True
 
     async def _start_call(self, item: ResponseFunctionToolCall) -> None:
