@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from callboard.models import ChatDict, ScriptedModel, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked
 from callboard_protocol import (
     Error,
-    InputRequest,
     Source,
     Status,
     ToolCallArgsDelta,
@@ -376,7 +374,6 @@ def item(kind: str, status: str = "completed", **fields: Any) -> Body:
 
 
 SEARCH = {"type": "search", "query": "Rome"}
-REMOTE = {"name": "roll", "server_label": "dice", "arguments": '{"sides": 6}'}
 
 
 @pytest.mark.parametrize(
@@ -398,14 +395,9 @@ REMOTE = {"name": "roll", "server_label": "dice", "arguments": '{"sides": 6}'}
             "image_generation {}",
             "drawn\nfiles 1 image",
         ),
-        ([item("mcp_call", **REMOTE, output="4")], "roll {'sides': 6}", "4"),
-        (
-            [item("mcp_call", **REMOTE, error={"type": "http_error", "code": 500, "message": "broken"})],
-            "roll {'sides': 6}",
-            None,
-        ),
+        ([item("image_generation_call", status="failed")], "image_generation {}", None),
     ],
-    ids=["web", "files", "python", "picture", "mcp", "failed mcp"],
+    ids=["web", "files", "python", "picture", "failed"],
 )
 async def test_tools_run_by_openai_are_shown(items: list[Body], call: str, end: str | None, tmp_path: Path) -> None:
     seen, _ = await play([speech("There.", *items)], tmp_path, *with_search())
@@ -461,80 +453,6 @@ async def test_calls_of_hosted_tools_are_counted(tmp_path: Path) -> None:
     assert seen.lines(in_order=True)[-3:] == ["failed 5 limit", "say Enough.", "done max_turns"]
 
 
-ASKS = {
-    **item("mcp_approval_request", server_label="disks", name="wipe", arguments='{"disk": "C"}'),
-    "id": "mcpr_1",
-}
-WIPED = item(
-    "mcp_call",
-    server_label="disks",
-    name="wipe",
-    arguments='{"disk": "C"}',
-    output="C is empty",
-    approval_request_id="mcpr_1",
-)
-
-
-@pytest.mark.parametrize(
-    ("required", "confirm_tools", "author", "reply", "sent", "approves"),
-    [
-        ("always", (), None, True, "always", True),
-        ("always", (), None, False, "always", False),
-        ("never", ("wipe",), None, False, "always", False),
-        ("never", (), None, None, "never", True),
-        ("always", (), True, None, "always", True),
-        ("always", (), False, None, "always", False),
-    ],
-    ids=["yes", "no", "the settings want it", "no settings", "the author's yes", "the author's no"],
-)
-async def test_approval_request_of_hosted_server_is_answered_by_author_or_user(
-    required: Any,
-    confirm_tools: tuple[str, ...],
-    author: bool | None,
-    reply: bool | None,
-    sent: str,
-    approves: bool,
-    tmp_path: Path,
-) -> None:
-    from agents import HostedMCPTool
-
-    server = {"type": "mcp", "server_label": "disks", "server_url": "https://disks.example"}
-    config: Any = {**server, "require_approval": required}
-    decide: Any = None if author is None else lambda _: {"approve": author, "reason": "not today"}
-    script = [answer(ASKS), answer(WIPED), speech("Done.")] if approves else [answer(ASKS), speech("Well.")]
-    disks = HostedMCPTool(config, on_approval_request=decide)
-    seen, requests = await play(script, tmp_path, disks, reply=reply, confirm_tools=confirm_tools)
-    assert requests[0]["tools"][0]["require_approval"] == sent
-    [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
-    assert said["approve"] is approves
-    questions = [event for event in seen.events if isinstance(event, InputRequest)]
-    asked = ["A tool of the MCP server 'disks', which OpenAI runs.\n\ndisk: C"] if reply is not None else []
-    assert [question.message for question in questions] == asked
-    assert not any(question.remember for question in questions if confirm_tools == ())
-    lines = seen.lines(in_order=True)
-    assert ("result 1 C is empty" in lines) == approves
-    assert sum(line.startswith("call") for line in lines) == 1
-    if reply is False:
-        assert said["reason"].startswith("Not run: the user refused it.")
-        assert lines[-3:] == ["failed 1 denied", "say Well.", "done stop"]
-
-
-async def test_tool_search_is_shown_and_found_tool_is_limited(tmp_path: Path) -> None:
-    from agents import ToolSearchTool
-
-    found = {"type": "function", "name": "add", "parameters": {}, "strict": True, "defer_loading": True}
-    search = item("tool_search_call", execution="server", arguments={"query": "sums"})
-    output = {**item("tool_search_output", execution="server", tools=[found]), "id": "tso_1"}
-    called = {"type": "function_call", "id": "fc_1", "call_id": "call_2", "name": "add", "arguments": ADD[1]}
-    script = [answer(search, output, {**called, "namespace": "add"}), speech("It is 5.")]
-    deferred = tool_of(Toolbox().plain("add"), defer_loading=True)
-    seen, _ = await play(script, tmp_path, deferred, ToolSearchTool(), reply=False, confirm_tools=("add",))
-    assert seen.lines(in_order=True)[:3] == [
-        *("call 1 tool_search {'query': 'sums'}", "result 1 searched", "call 2 add {'a': 2, 'b': 3}")
-    ]
-    assert "failed 2 denied" in seen.lines(in_order=True)
-
-
 # --- Each kind of the SDK's tools and agents is supported or refused -------------------------------------------------
 
 
@@ -553,39 +471,16 @@ def local(kind: str) -> Any:
     return getattr(agents, kind)(lambda _: "done")
 
 
-def container() -> Any:
-    from agents import ShellTool
+def hosted_server() -> Any:
+    from agents import HostedMCPTool
 
-    return clerk(ShellTool(environment={"type": "container_auto"}))
-
-
-def program() -> Any:
-    from agents import ProgrammaticToolCallingTool
-
-    return clerk(ProgrammaticToolCallingTool())
-
-
-def raw_text() -> Any:
-    from agents import CustomTool
-
-    return clerk(CustomTool("raw", "Takes any text.", lambda *_: "done"))
+    return clerk(HostedMCPTool({"type": "mcp", "server_label": "disks", "server_url": "https://disks.example"}))
 
 
 class Unheard:
     """A tool class that Callboard does not know."""
 
     name = "unheard"
-
-
-def test_every_tool_class_of_sdk_is_classified() -> None:
-    from agents import FunctionTool, Tool
-    from agents.sandbox import SandboxAgent
-
-    from callboard.frameworks.openai_agents.hooked_agents import RUN_BY_OPENAI, UNSUPPORTED
-
-    assert not set(UNSUPPORTED) & set(RUN_BY_OPENAI)
-    kinds = {typing.get_origin(one) or one for one in typing.get_args(Tool)}
-    assert kinds == {FunctionTool, *RUN_BY_OPENAI, *UNSUPPORTED} - {SandboxAgent}
 
 
 def sandbox() -> Any:
@@ -604,9 +499,7 @@ UNHEARD: Any = Unheard()
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "a computer": (lambda: clerk(screen()), r"'computer_use_preview' \(ComputerTool\) of the agent 'Clerk'"),
     "a shell": (lambda: clerk(local("ShellTool")), r"'shell' \(ShellTool\)"),
-    "a shell in a container": (container, r"'shell' \(ShellTool\)"),
-    "a program": (program, r"'programmatic_tool_calling' \(ProgrammaticToolCallingTool\)"),
-    "raw text": (raw_text, r"'raw' \(CustomTool\)"),
+    "a hosted server": (hosted_server, r"'hosted_mcp' \(HostedMCPTool\)"),
     "a local shell": (lambda: clerk(local("LocalShellTool")), r"'local_shell' \(LocalShellTool\)"),
     "patches": (lambda: clerk(local("ApplyPatchTool")), r"'apply_patch' \(ApplyPatchTool\)"),
     "an unknown class": (lambda: clerk(UNHEARD), r"'unheard' \(Unheard\)"),

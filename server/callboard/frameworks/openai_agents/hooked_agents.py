@@ -12,23 +12,16 @@ from typing import Any, Final, cast
 
 from agents import (
     Agent,
-    ApplyPatchTool,
     CodeInterpreterTool,
-    ComputerTool,
-    CustomTool,
     FileSearchTool,
     FunctionTool,
     Handoff,
-    HostedMCPTool,
     ImageGenerationTool,
-    LocalShellTool,
     Model,
     RunConfig,
     RunContextWrapper,
     RunHooks,
-    ShellTool,
     Tool,
-    ToolSearchTool,
     WebSearchTool,
     default_tool_error_function,
 )
@@ -37,7 +30,6 @@ from agents.mcp import MCPServer
 from agents.run_config import ToolErrorFormatterArgs
 from agents.sandbox import SandboxAgent
 from agents.tool import (
-    ProgrammaticToolCallingTool,
     ToolErrorFunction,
     invoke_function_tool,
     resolve_function_tool_failure_error_function,
@@ -46,6 +38,7 @@ from agents.tool import (
 )
 from agents.tool_context import ToolContext
 
+from callboard.calls import Tool as OpenWebUITool
 from callboard.errors import AgentError, InvalidArguments, ToolError, ToolTimeout
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.openai_agents.hooks import AgentsHooks
@@ -53,37 +46,15 @@ from callboard.frameworks.openai_agents.hosted import hook_hosted_tool
 from callboard.frameworks.openai_agents.mcp import HookedServer, ServerConnections, recording_mcp_failures
 from callboard.frameworks.openai_agents.messages import to_tool_result
 from callboard.frameworks.openai_agents.model import HookedModel
-from callboard.frameworks.openai_agents.openwebui_tools import make_openwebui_tool
-from callboard.frameworks.openwebui_tools import choose_openwebui_tools
+from callboard.frameworks.openwebui_tools import choose_openwebui_tools, run_openwebui_tool
+from callboard_formats.arguments import parse_arguments
 
-RUN_BY_OPENAI: Final = (
-    CodeInterpreterTool,
-    FileSearchTool,
-    HostedMCPTool,
-    ImageGenerationTool,
-    ToolSearchTool,
-    WebSearchTool,
-)
-"""Tools that OpenAI runs while it answers. Their calls are shown and counted."""
+SUPPORTED: Final = (FunctionTool, CodeInterpreterTool, FileSearchTool, ImageGenerationTool, WebSearchTool)
+"""The supported classes of tools.
 
-_NO_FUNCTION: Final = (
-    "its calls are not calls of functions, so limits and approvals are not applied to them: give the agent a function "
-    "tool for each action it may do"
-)
-
-UNSUPPORTED: Final = {
-    ApplyPatchTool: _NO_FUNCTION,
-    ComputerTool: _NO_FUNCTION,
-    CustomTool: _NO_FUNCTION,
-    LocalShellTool: _NO_FUNCTION,
-    ProgrammaticToolCallingTool: _NO_FUNCTION,
-    ShellTool: _NO_FUNCTION,
-    SandboxAgent: (
-        "its tools are made during the run, where Callboard does not see them: make it a plain Agent with function "
-        "tools for the actions it may do"
-    ),
-}
-"""Classes of the SDK that Callboard does not support, and the reasons."""
+Functions run in this process: each call is counted, approved, timed and stored before it runs. The others run at OpenAI
+while it answers: their calls are shown and counted.
+"""
 
 
 def check_supported(agent: Agent[Any]) -> None:
@@ -91,23 +62,19 @@ def check_supported(agent: Agent[Any]) -> None:
 
     Agents that it hands off to are not checked.
     """
-    if why := _explain_unsupported(agent):
-        raise AgentError(f"The agent '{agent.name}' ({type(agent).__name__}) cannot be served: {why}.")
+    if isinstance(agent, SandboxAgent):
+        raise AgentError(
+            f"The agent '{agent.name}' (SandboxAgent) cannot be served: its tools are made during the run, where "
+            "Callboard does not see them. Make it a plain Agent with function tools for the actions it may do."
+        )
     for tool in agent.tools:
-        if why := _explain_unsupported(tool):
+        if not isinstance(tool, SUPPORTED):
             tool_name = f"'{getattr(tool, 'name', '')}' ({type(tool).__name__})"
-            raise AgentError(f"The tool {tool_name} of the agent '{agent.name}' cannot be served: {why}.")
-
-
-def _explain_unsupported(candidate: Agent[Any] | Tool) -> str:
-    for refused, why in UNSUPPORTED.items():
-        if isinstance(candidate, refused):
-            return why
-    if isinstance(candidate, ToolSearchTool) and candidate.execution == "client":
-        return "the SDK does not run a tool search with execution='client': leave out execution"
-    if not isinstance(candidate, (Agent, FunctionTool, *RUN_BY_OPENAI)):
-        return "Callboard does not know this class of tool, so it cannot apply limits and approvals to it"
-    return ""
+            raise AgentError(
+                f"The tool {tool_name} of the agent '{agent.name}' cannot be served: limits and approvals are applied "
+                "to calls of functions only. Give the agent a function tool for each action it may do, or an MCP "
+                "server as mcp_servers=[…]."
+            )
 
 
 def walk_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
@@ -182,8 +149,21 @@ class HookedAgents:
         if self._hooks.outer_call_id is not None or len(self._hooks.agents) > 1:
             return ()
         own = {tool.name for tool in agent.tools}
-        turn = self._hooks.turn
-        return [make_openwebui_tool(turn, tool, self._served) for tool in choose_openwebui_tools(turn.context, own)]
+        return [self._make_openwebui_tool(tool) for tool in choose_openwebui_tools(self._hooks.turn.context, own)]
+
+    def _make_openwebui_tool(self, tool: OpenWebUITool) -> FunctionTool:
+        async def invoke(_: ToolContext[Any], arguments: str) -> str:
+            # A call whose arguments are not an object has been refused when the model wrote it.
+            return await run_openwebui_tool(self._hooks.turn, tool, **parse_arguments(arguments))
+
+        return FunctionTool(
+            tool.name,
+            tool.description,
+            dict(tool.parameters),
+            invoke,
+            strict_json_schema=False,
+            is_enabled=lambda *_: tool.name not in self._served,
+        )
 
     def _has_used_tools(self, agent: Agent[Any]) -> bool:
         """Return whether an agent that must call a tool has already done so, in a turn that another server started.

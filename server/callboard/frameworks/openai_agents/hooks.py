@@ -51,7 +51,6 @@ class AgentsHooks(RunHooks[Any]):
         parent_call_id: The call that handed off to the current agent, or whose tool runs it; empty for the first.
         started: The calls that the SDK may run, by id.
         refused: The errors of calls that may not run, by id.
-        remote_calls: The calls for which OpenAI asked for approval, by the ids of its requests.
         failure: The exception of the last model request that failed.
         has_calls: The last answer had calls.
         was_cut_off: The last answer was shown in part but did not end.
@@ -69,7 +68,6 @@ class AgentsHooks(RunHooks[Any]):
         self.parent_call_id = ""
         self.started: dict[str, ToolCall] = {}
         self.refused: dict[str, ToolError] = {}
-        self.remote_calls: dict[str, str] = {}
         self.failure: Exception | None = None
         self.has_calls = False
         self.was_cut_off = False

@@ -203,7 +203,7 @@ class _StreamedAnswer:
             call_id = self._claim(item.call_id)
             if item.name not in self._handoffs:
                 self._streaming_calls[index] = call_id, item.name
-        elif (hosted := read_hosted_call(item, self._hooks.remote_calls)) is not None:
+        elif (hosted := read_hosted_call(item)) is not None:
             self._turn.show_arguments(hosted[0].id, hosted[0].name, "")
 
     async def _handle_item(self, item: ResponseOutputItem) -> None:
@@ -211,7 +211,7 @@ class _StreamedAnswer:
         self._items.append(item)
         if isinstance(item, ResponseFunctionToolCall):
             self._assign_id(item, self._item_ids)
-        elif (hosted := read_hosted_call(item, self._hooks.remote_calls)) is not None:
+        elif (hosted := read_hosted_call(item)) is not None:
             call, ended = hosted
             self._turn.calls.count(call.id, call.name)
             await self._turn.calls.start(replace(call, parent_call_id=self._hooks.parent_call_id))
