@@ -1,10 +1,13 @@
 """Runs agents and teams of Agno as Callboard agents."""
 
 from collections.abc import AsyncGenerator
+from copy import copy
+from functools import partial
 from typing import Any, cast
 
 from agno.agent import Agent
 from agno.team import Team, TeamMode
+from agno.tools.function import Function
 
 from callboard.agents.context import OnOwnerLoss
 from callboard.frameworks.adapter import (
@@ -17,9 +20,9 @@ from callboard.frameworks.adapter import (
 )
 from callboard.frameworks.agno.messages import add_history_to_team, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
-from callboard.frameworks.agno.openwebui_tools import add_openwebui_tools
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
+from callboard.frameworks.openwebui_tools import run_openwebui_tool
 from callboard.frameworks.turn import AdapterTurn
 from callboard.openwebui.requests import OpenWebUITools
 
@@ -84,7 +87,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         hooks = self._make_hooks(turn)
         translator = EventTranslator(hooks)
         # Typed as Any because agents and teams have the same methods but no common type.
-        player: Any = add_openwebui_tools(hook_models(agent), turn)
+        player: Any = _add_openwebui_tools(hook_models(agent), turn)
         messages = to_messages(turn.context.messages)
         own = self._history == "own"
         given: Any = messages[-1:] if own else messages
@@ -117,3 +120,27 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         # Set for this task only, which is this run.
         current_hooks.set(hooks)
         return hooks
+
+
+def _add_openwebui_tools(agent: AgnoAgent, turn: AdapterTurn) -> AgnoAgent:
+    """Return a copy of the agent that also has Open WebUI's tools of this run; the agent itself if there are none.
+
+    An agent whose tools are made by a function keeps only those.
+    """
+    tools = agent.tools or []
+    if not turn.context.openwebui_tools or not isinstance(tools, list):
+        return agent
+    added = [
+        Function(
+            name=tool.name,
+            description=tool.description,
+            parameters=dict(tool.parameters),
+            entrypoint=partial(run_openwebui_tool, turn, tool),
+            skip_entrypoint_processing=True,
+        )
+        for tool in turn.context.openwebui_tools
+    ]
+    extended = copy(agent)
+    # Last, because Agno skips a tool whose name an earlier one has.
+    extended.tools = [*tools, *added]
+    return extended

@@ -5,7 +5,7 @@ model's answer and its calls, is done here. `stream` translates the events for t
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -39,11 +39,12 @@ from typing_extensions import override
 from callboard.calls import ToolCall
 from callboard.calls.call import RejectedCall
 from callboard.calls.executor import error_text
+from callboard.calls.forms import read_form
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
-from callboard.frameworks.pydantic_ai.questions import ask_for_result
 from callboard.frameworks.pydantic_ai.toolset import RETRIES, UnlimitedRetriesToolset, make_openwebui_toolset
+from callboard.frameworks.questions import ask_user
 from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored
 from callboard.observers import ObservedRequest
 
@@ -219,7 +220,7 @@ class PydanticAIHooks(AbstractCapability[Any]):
         await self._start(call)
         if kind == "question":
             try:
-                return await ask_for_result(call, tool, self.turn)
+                return await _ask_for_result(call, tool, self.turn)
             except ToolError as error:
                 return self._fail(call, error)
         return self._fail(
@@ -241,6 +242,30 @@ class PydanticAIHooks(AbstractCapability[Any]):
     def _fail(self, call: ToolCallPart, error: ToolError) -> str:
         self.turn.calls.fail(call.tool_call_id, error)
         return self.turn.mask(f"Error: {error}")
+
+
+async def _ask_for_result(call: ToolCallPart, tool: ToolDefinition | None, turn: AdapterTurn) -> Any:
+    """Return the user's answer as the result of the call. The question is the call's arguments.
+
+    The type that the tool returns is the form: the fields of an object, the choices of a `Literal`, otherwise a text.
+    Raises `ToolError` if the user cannot be asked or does not answer, or if the object is not flat.
+    """
+    message = _write_arguments(call.args_as_dict()) or (tool and tool.description) or call.tool_name
+    schema = (tool and tool.return_schema) or {}
+    if not schema.get("properties"):
+        return await ask_user(turn, "input", message, call.tool_call_id, choices=list(map(str, schema.get("enum", ()))))
+    try:
+        form = read_form(schema)
+    except ValueError as error:
+        raise ToolError(f"Not run: {call.tool_name} cannot ask the user, because {error}.") from error
+    return await ask_user(turn, "form", message, call.tool_call_id, schema=form)
+
+
+def _write_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return the only argument, or a line for each."""
+    if len(arguments) == 1:
+        return str(*arguments.values())
+    return "\n".join(f"{name}: {value}" for name, value in arguments.items())
 
 
 def _is_rejection(part: object, output_tools: set[str]) -> bool:
