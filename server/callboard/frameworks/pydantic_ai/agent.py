@@ -14,9 +14,8 @@ from callboard.agents.context import OnOwnerLoss
 from callboard.errors import AgentError
 from callboard.frameworks.adapter import Factory, FrameworkAgent, make_for_run, to_agent_id, to_factory
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.pydantic_ai.hooks import ClientCapability, PydanticAIHooks
+from callboard.frameworks.pydantic_ai.hooks import ClientCapability, PydanticAIHooks, hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.messages import to_conversation
-from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
 from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored, discarding_unchecked_answer
 from callboard.openwebui.requests import OpenWebUITools

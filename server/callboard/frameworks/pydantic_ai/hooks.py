@@ -1,4 +1,6 @@
-"""Capabilities around the requests and calls of a pydantic-ai run, which apply the server's limits.
+"""Capabilities around the requests and calls of a pydantic-ai run and of the agents that its tools run.
+
+They apply the server's limits.
 
 The run's events come late and carry no usable ids. So everything that must happen before a tool runs, or between a
 model's answer and its calls, is done here. `stream` translates the events for the rest.
@@ -8,8 +10,11 @@ import asyncio
 from collections.abc import AsyncIterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import cache, wraps
 from typing import Any
 
+from pydantic_ai import Agent
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
@@ -40,8 +45,10 @@ from callboard.calls import ToolCall
 from callboard.calls.call import RejectedCall
 from callboard.calls.executor import error_text
 from callboard.calls.forms import read_form
+from callboard.calls.running_tool import current_tool
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
+from callboard.frameworks.progress import report_progress
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
 from callboard.frameworks.pydantic_ai.toolset import RETRIES, UnlimitedRetriesToolset, make_openwebui_toolset
 from callboard.frameworks.questions import ask_user
@@ -383,3 +390,38 @@ class ClientCapability(ModelRequests):
 
 def _by_id(calls: Sequence[ToolCallPart], results: Sequence[Any]) -> dict[str, Any]:
     return {call.tool_call_id: result for call, result in zip(calls, results, strict=True)}
+
+
+@cache
+def hook_agents_in_tools() -> None:
+    """Add hooks to agents that a tool runs, and report the events that a tool emits.
+
+    Without a running turn nothing changes.
+    """
+    iterate = Agent.iter
+    run_sync = AbstractAgent.run_sync
+    emit = RunContext.emit
+
+    @wraps(iterate)
+    def iterate_hooked(agent: Any, *args: Any, **kwargs: Any) -> Any:
+        if (turn := turn_of_tool.get()) is not None:
+            kwargs["capabilities"] = [PydanticAIHooks(turn), ModelRequests(turn), *(kwargs.get("capabilities") or ())]
+        return iterate(agent, *args, **kwargs)
+
+    @wraps(run_sync)
+    def run_in_the_loop(agent: Any, *args: Any, **kwargs: Any) -> Any:
+        if (tool := current_tool.get()) is None or turn_of_tool.get() is None:
+            return run_sync(agent, *args, **kwargs)
+        tool.refuse_to_block(f"run_sync() of the agent '{agent.name}'", "use `await agent.run(…)` there")
+        return tool.wait_for(agent.run(*args, **kwargs))
+
+    @wraps(emit)
+    async def report_and_emit(context: RunContext[Any], event: Any) -> Any:
+        if turn_of_tool.get() is not None:
+            # Reported here because the run's events come late: the call may have ended before them.
+            report_progress(event)
+        return await emit(context, event)
+
+    Agent.iter = iterate_hooked  # type: ignore[method-assign, assignment] # in front of it
+    AbstractAgent.run_sync = run_in_the_loop  # type: ignore[method-assign, assignment] # in front of it
+    RunContext.emit = report_and_emit  # type: ignore[method-assign] # in front of it
