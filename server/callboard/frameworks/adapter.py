@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from callboard.agents import RunContext
 from callboard.agents.context import OnOwnerLoss
@@ -21,9 +21,6 @@ A = TypeVar("A")
 
 Factory = Callable[[RunContext], A | Awaitable[A]]
 """Makes an agent for one run, for agents that depend on the user or the chat."""
-
-HistoryOf = Literal["callboard", "own"]
-"""The source of the conversation that the model is sent: Callboard's replay, or the framework's own session."""
 
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
 MAX_ID_CHARS = 128
@@ -149,24 +146,6 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
         # Some built-in functions have no readable signature.
         return True
     return True
-
-
-def choose_on_owner_loss(
-    agent_id: str, given: OnOwnerLoss | None, *, has_own_history: bool, usual: OnOwnerLoss = "continue"
-) -> OnOwnerLoss:
-    """Return the agent's `on_owner_loss`: the `given` value, or `usual` if there is none.
-
-    An agent with its own history must end with its server, because that history lacks the calls that ended there.
-    Raises `AgentError` if such an agent is declared with `continue`.
-    """
-    if not has_own_history:
-        return given or usual
-    if given == "continue":
-        raise AgentError(
-            f"The agent '{agent_id}' cannot continue a run of another server: its own history lacks the calls that "
-            "ended there. Leave out on_owner_loss, or leave the history to Callboard."
-        )
-    return given or "end"
 
 
 def to_agent_id(name: str) -> str:

@@ -13,8 +13,6 @@ from callboard.agents.context import OnOwnerLoss
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
-    HistoryOf,
-    choose_on_owner_loss,
     to_agent_id,
     to_factory,
 )
@@ -33,7 +31,6 @@ def from_agno(
     agent_id: str = "",
     name: str = "",
     description: str = "",
-    history: HistoryOf = "callboard",
     on_owner_loss: OnOwnerLoss | None = None,
     openwebui_tools: OpenWebUITools = "attached",
 ) -> FrameworkAgent[AgnoAgent]:
@@ -46,18 +43,16 @@ def from_agno(
         agent_id: The id of the Callboard agent; by default the agent's own. Required with a function.
         name: The name of the Callboard agent; by default the agent's own.
         description: A description for people. The agent's own description is for its model.
-        history: `callboard`: the model is sent the chat as Callboard remembers it, with every call and result, and the
-            agent's `add_history_to_context` is ignored. `own`: the model is sent the last message and the messages that
-            the agent's database holds for the session, which is the chat.
         on_owner_loss: The rule for a run whose server stops. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
-            it is `end` with the history `own`, which lacks those calls, and for a team whose members receive the
-            user's input or tasks instead of their leader's instructions.
+            it is `end` for a team whose members receive the user's input or tasks instead of their leader's
+            instructions.
         openwebui_tools: Which of Open WebUI's own tools the agent or the team's leader gets: `attached` (by the user or
             a preset), `all`, `none`, or name patterns.
 
-    Tools find `user_id` and `chat_id` among the run's `dependencies`, beside the agent's own. They are None if the
-    client did not send them.
+    The model is sent the chat as Callboard remembers it: the agent's `add_history_to_context` is ignored. Tools find
+    `user_id` and `chat_id` among the run's `dependencies`, beside the agent's own. They are None if the client did not
+    send them.
 
     Raises:
         AgentError: The agent cannot be served as declared.
@@ -70,29 +65,22 @@ def from_agno(
         agent = hook_models(agent)
         if isinstance(agent, Team) and (agent.mode == TeamMode.tasks or not agent.determine_input_for_members):
             on_owner_loss = on_owner_loss or "end"
-    make = to_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
-    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
-    return _AgnoAdapter(make, agent_id, name, description, on_owner_loss, openwebui_tools, history=history)
+    make: Factory[AgnoAgent] = to_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
+    return _AgnoAdapter(make, agent_id, name, description, on_owner_loss or "continue", openwebui_tools)
 
 
 class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
     agent_classes = (Agent, Team)
     agent_noun = "an Agent or a Team of Agno"
 
-    def __init__(self, *declared: Any, history: HistoryOf) -> None:
-        super().__init__(*declared)
-        self._history = history
-
     async def run_turn(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
         hooks = self._make_hooks(turn)
         translator = EventTranslator(hooks)
         # Typed as Any because agents and teams have the same methods but no common type.
         player: Any = _add_openwebui_tools(hook_models(agent), turn)
-        messages = to_messages(turn.context.messages)
-        own = self._history == "own"
-        given: Any = messages[-1:] if own else messages
-        if isinstance(player, Team) and not own:
-            player, given = add_history_to_team(player, messages)
+        given: Any = to_messages(turn.context.messages)
+        if isinstance(player, Team):
+            player, given = add_history_to_team(player, given)
         user_id = turn.context.user.id if turn.context.user else None
         options = {
             "user_id": user_id,
@@ -104,7 +92,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
             "stream_events": True,
             "yield_run_output": True,
         }
-        run = player.arun(given, add_history_to_context=own, **options)
+        run = player.arun(given, add_history_to_context=False, **options)
         while (paused := await translator.follow(run)) is not None:
             await resolve_requirements(paused, hooks)
             run = player.acontinue_run(run_response=paused, **options)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, Literal
 
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import BaseMessage
@@ -20,8 +20,6 @@ from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
-    HistoryOf,
-    choose_on_owner_loss,
     make_for_run,
     to_agent_id,
     to_factory,
@@ -37,6 +35,9 @@ from callboard.openwebui.requests import OpenWebUITools
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]
 """Makes the object that the graph's nodes and tools get as `runtime.context`, for each run."""
+
+HistoryOf = Literal["callboard", "own"]
+"""The source of the conversation that the model is sent: Callboard's replay, or the graph's checkpointer."""
 
 DEFAULT_NAME = "LangGraph"
 """The name of a graph that was compiled without one."""
@@ -112,8 +113,14 @@ def from_langgraph(
         _check_graph(agent, history)
         _check_answer_nodes(agent, answers)
         usual = "continue" if is_agent_loop(agent) else "end"
-    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own", usual=usual)
-    declared = (make, agent_id, name, description, on_owner_loss, openwebui_tools)
+    if history == "own":
+        usual = "end"
+        if on_owner_loss == "continue":
+            raise AgentError(
+                f"The agent '{agent_id}' cannot continue a run of another server: its own history lacks the calls that "
+                "ended there. Leave out on_owner_loss, or leave the history to Callboard."
+            )
+    declared = (make, agent_id, name, description, on_owner_loss or usual, openwebui_tools)
     return _LangGraphAdapter(*declared, history=history, model=model, answers=answers, context=context)
 
 
