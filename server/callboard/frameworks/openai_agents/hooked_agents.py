@@ -42,7 +42,6 @@ from callboard.calls import Tool as OpenWebUITool
 from callboard.errors import AgentError, InvalidArguments, ToolError, ToolTimeout
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.openai_agents.hooks import AgentsHooks
-from callboard.frameworks.openai_agents.hosted import hook_hosted_tool
 from callboard.frameworks.openai_agents.mcp import HookedServer, ServerConnections, recording_mcp_failures
 from callboard.frameworks.openai_agents.messages import to_tool_result
 from callboard.frameworks.openai_agents.model import HookedModel
@@ -207,11 +206,15 @@ class HookedAgents:
 
     def _hook_tools(self, tools: Sequence[Tool]) -> list[Tool]:
         """Return the hooked tools, without the tools that cannot be offered."""
-        hooked = (
-            self._hook_function(tool) if isinstance(tool, FunctionTool) else hook_hosted_tool(tool, self._hooks)
-            for tool in tools
-        )
-        return [tool for tool in hooked if tool is not None]
+        hooked: list[Tool] = []
+        for tool in tools:
+            if isinstance(tool, FunctionTool):
+                hooked.append(self._hook_function(tool))
+            elif self._hooks.turn.calls.approval.names(tool.name):
+                self._hooks.turn.show_status(f"{tool.name} is left out: OpenAI runs it, so you cannot be asked first")
+            else:
+                hooked.append(tool)
+        return hooked
 
     def _hook_function(self, tool: FunctionTool) -> FunctionTool:
         """Return the tool with another error function: the SDK distinguishes failures from results in no other way."""

@@ -55,7 +55,9 @@ class ServerConnections:
 
     async def connect(self, server: MCPServer) -> MCPServer:
         """Return the server connected, or a connected server of the same configuration. Raises `AgentError`."""
-        connection = self._find(server)
+        configuration = _configuration(server)
+        found = (known for known in self._connections if server is known.server or configuration == known.configuration)
+        connection = next(found, None)
         is_managed = connection is not None and connection.server is server
         if not is_managed and getattr(server, "session", _NO_SESSION) is not None:
             return server
@@ -82,13 +84,6 @@ class ServerConnections:
         connections = self._connections
         self._connections = []
         await asyncio.gather(*(connection.close() for connection in connections))
-
-    def _find(self, server: MCPServer) -> "_Connection | None":
-        configuration = _configuration(server)
-        for connection in self._connections:
-            if connection.server is server or connection.configuration == configuration:
-                return connection
-        return None
 
     def _remove(self, connection: "_Connection") -> None:
         if connection in self._connections:

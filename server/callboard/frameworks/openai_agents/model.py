@@ -41,8 +41,7 @@ import callboard_formats
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
 from callboard.frameworks.openai_agents.hooks import AgentsHooks
-from callboard.frameworks.openai_agents.hosted import read_hosted_call
-from callboard.frameworks.openai_agents.messages import count_messages
+from callboard.frameworks.openai_agents.messages import count_messages, read_hosted_call
 from callboard.frameworks.turn import CallLimitIgnored, to_source
 from callboard.observers import ObservedRequest
 from callboard_formats.arguments import parse_arguments

@@ -78,15 +78,15 @@ class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
 
     async def _run(self, agent: PydanticAgent, turn: AdapterTurn, **options: Any) -> None:
         hooks = PydanticAIHooks(turn)
-        conversation = to_conversation(turn.context.messages)
+        prompt, history, instructions = to_conversation(turn.context.messages)
         run = agent.run_stream_events(
-            conversation.prompt,
-            message_history=conversation.history,
+            prompt,
+            message_history=history,
             conversation_id=turn.context.chat_id,
             usage_limits=UsageLimits(request_limit=None),
             infer_name=False,
             # pydantic-ai leaves the agent's system prompt out if there is a history.
-            capabilities=[hooks, ClientCapability(hooks, conversation.instructions), ReinjectSystemPrompt()],
+            capabilities=[hooks, ClientCapability(hooks, instructions), ReinjectSystemPrompt()],
             **options,
         )
         try:
