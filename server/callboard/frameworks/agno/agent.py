@@ -20,8 +20,7 @@ from callboard.frameworks.agno.messages import add_history_to_team, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
-from callboard.frameworks.openwebui_tools import run_openwebui_tool
-from callboard.frameworks.turn import AdapterTurn
+from callboard.frameworks.turn import AdapterTurn, run_openwebui_tool
 from callboard.openwebui.requests import OpenWebUITools
 
 

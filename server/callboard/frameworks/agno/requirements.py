@@ -11,8 +11,7 @@ from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
 from callboard.frameworks.agno.model import AgnoHooks
 from callboard.frameworks.agno.stream import Output
-from callboard.frameworks.questions import ask_user
-from callboard.frameworks.turn import AdapterTurn, to_text
+from callboard.frameworks.turn import AdapterTurn, ask_user, to_text
 
 FIELD_TYPES: Mapping[type, str] = {int: "integer", float: "number", bool: "boolean"}
 """The types of a form's fields. Values of other types are asked for as text."""

@@ -13,8 +13,7 @@ from callboard.calls.forms import read_form
 from callboard.errors import ToolDenied
 from callboard.frameworks.langgraph.hooks import GraphHooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
-from callboard.frameworks.questions import ask_user
-from callboard.frameworks.turn import to_text
+from callboard.frameworks.turn import ask_user, to_text
 
 LITERAL_ANSWERS = {"yes": True, "true": True, "no": False, "false": False}
 """Answers that become booleans: graphs test them in a condition, where the text `no` would count as true."""

@@ -45,7 +45,7 @@ from callboard.frameworks.openai_agents.hooks import AgentsHooks
 from callboard.frameworks.openai_agents.mcp import HookedServer, ServerConnections, recording_mcp_failures
 from callboard.frameworks.openai_agents.messages import to_tool_result
 from callboard.frameworks.openai_agents.model import HookedModel
-from callboard.frameworks.openwebui_tools import choose_openwebui_tools, run_openwebui_tool
+from callboard.frameworks.turn import run_openwebui_tool
 from callboard_formats.arguments import parse_arguments
 
 SUPPORTED: Final = (FunctionTool, CodeInterpreterTool, FileSearchTool, ImageGenerationTool, WebSearchTool)
@@ -148,7 +148,8 @@ class HookedAgents:
         if self._hooks.outer_call_id is not None or len(self._hooks.agents) > 1:
             return ()
         own = {tool.name for tool in agent.tools}
-        return [self._make_openwebui_tool(tool) for tool in choose_openwebui_tools(self._hooks.turn.context, own)]
+        offered = self._hooks.turn.context.openwebui_tools
+        return [self._make_openwebui_tool(tool) for tool in offered if tool.name not in own]
 
     def _make_openwebui_tool(self, tool: OpenWebUITool) -> FunctionTool:
         async def invoke(_: ToolContext[Any], arguments: str) -> str:

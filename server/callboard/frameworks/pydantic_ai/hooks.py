@@ -51,8 +51,7 @@ from callboard.frameworks.failures import tool_error
 from callboard.frameworks.progress import report_progress
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
 from callboard.frameworks.pydantic_ai.toolset import RETRIES, UnlimitedRetriesToolset, make_openwebui_toolset
-from callboard.frameworks.questions import ask_user
-from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored
+from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored, ask_user
 from callboard.observers import ObservedRequest
 
 Arguments = dict[str, Any]
