@@ -109,7 +109,8 @@ class _Connection:
 
     async def close(self) -> None:
         self._connecting.cancel()
-        await self._manager.cleanup_all()
+        # In its own task, because the manager suppresses a cancellation.
+        await asyncio.shield(asyncio.create_task(self._manager.cleanup_all()))
 
 
 def _configuration(server: MCPServer) -> tuple[type[MCPServer], dict[str, Any]]:
