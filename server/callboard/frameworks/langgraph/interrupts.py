@@ -86,9 +86,9 @@ class _Questions:
 
     async def _ask(self, question: object, schema: object, call_id: str | None) -> object:
         """Return the user's answer: the values of a form, the value of an option, or a text or what it stands for."""
-        if (form := _find_form(schema)) is not None:
-            return await ask_user(self._turn, "form", _read_question(question)[0], call_id, schema=form)
         text, options = _read_question(question)
+        if (form := _find_form(schema)) is not None:
+            return await ask_user(self._turn, "form", text, call_id, schema=form)
         if not options:
             is_yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
             answer = await ask_user(self._turn, "confirmation" if is_yes_or_no else "input", text, call_id)
