@@ -129,23 +129,15 @@ def to_factory(given: A | Factory[A], agent_classes: tuple[type, ...], agent_nou
         agent: Any = given
         return lambda _: agent
     if callable(given) and not isinstance(given, type):
-        if _takes_one_argument(given):
+        try:
+            signature(given).bind(None)
+        except TypeError:
+            advice = "A function that makes an agent takes one argument, the RunContext."
+        else:
             return given
-        advice = "A function that makes an agent takes one argument, the RunContext."
     named = repr(given)[:80] if isinstance(given, str | int | float | None) else getattr(given, "__name__", "")
     what = named or f"an object of the class {type(given).__module__}.{type(given).__name__}"
     raise AgentError(f"Give {agent_noun}, or a function that makes one for each run: this is {what}. {advice}".rstrip())
-
-
-def _takes_one_argument(function: Callable[..., Any]) -> bool:
-    try:
-        signature(function).bind(None)
-    except TypeError:
-        return False
-    except ValueError:
-        # Some built-in functions have no readable signature.
-        return True
-    return True
 
 
 def to_agent_id(name: str) -> str:
