@@ -1,9 +1,8 @@
 """OpenAI's Responses API, scripted, and agents of the OpenAI Agents SDK on it."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from callboard.agents import AgentLike
@@ -24,10 +23,9 @@ class ResponsesServer(OpenAIServer):
 class OnResponses:
     """An agent whose model is only named, so that the SDK creates it for the Responses API."""
 
-    def __init__(self, script: Script, *tools: Any, **fields: Any) -> None:
+    def __init__(self, script: Script, *tools: Any) -> None:
         self.server = ResponsesServer(script)
         self._tools = tools
-        self._fields = fields
 
     @asynccontextmanager
     async def agent(self, base_url: str, tools: Sequence[str], toolbox: Toolbox) -> AsyncIterator[AgentLike]:
@@ -37,22 +35,16 @@ class OnResponses:
 
         async with self.server as server, openai_client(server.base_url) as client:
             provider = OpenAIProvider(openai_client=client, use_responses=True)
-            agent = Agent("agent", model="m", tools=[*self._tools], **self._fields)
+            agent = Agent("agent", model="m", tools=[*self._tools])
             yield from_openai_agents(agent, run_config=RunConfig(tracing_disabled=True, model_provider=provider))
 
 
 async def play(
-    script: Script,
-    folder: Path,
-    *tools: Any,
-    confirm_tools: Sequence[str] = (),
-    limits: Mapping[str, Any] = MappingProxyType({}),
-    agent: Mapping[str, Any] = MappingProxyType({}),
-    **fields: Any,
+    script: Script, folder: Path, *tools: Any, confirm_tools: Sequence[str] = (), **fields: Any
 ) -> tuple[Performance, list[Body]]:
     """Return the observed events and the requests to the Responses API."""
-    framework = OnResponses(script, *tools, **agent)
-    seen, _ = await perform(framework, scenario([], **fields), folder, confirm_tools=confirm_tools, **limits)
+    framework = OnResponses(script, *tools)
+    seen, _ = await perform(framework, scenario([], **fields), folder, confirm_tools=confirm_tools)
     return seen, framework.server.requests
 
 

@@ -133,7 +133,7 @@ async def test_generator_tools_report_status_and_own_events_and_end_with_their_i
     seen, _ = await perform(solo(crawl), script, tmp_path)
     assert seen.lines(in_order=True) == [
         "call 1 crawl {'site': 'x'}",
-        *(f"status 1 processing {line}" for line in ("reading x 10", "half way 50", "nearly there")),
+        *(f"status 1 processing {line}" for line in ("reading x 10", "half way 50", '{"step":"nearly there"}')),
         *("result 1 page 1, page 2", "say Done.", "done stop"),
     ]
     assert seen.sent()[-1] == "tool page 1, page 2"

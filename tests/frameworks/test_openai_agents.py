@@ -4,8 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-import threading
-import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,7 +21,6 @@ from callboard.models import ChatDict, ScriptedModel, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked
 from callboard_protocol import (
     Error,
-    InputRequest,
     Source,
     Status,
     ToolCallArgsDelta,
@@ -377,19 +374,6 @@ def item(kind: str, status: str = "completed", **fields: Any) -> Body:
 
 
 SEARCH = {"type": "search", "query": "Rome"}
-REMOTE = {"name": "roll", "server_label": "dice", "arguments": '{"sides": 6}'}
-PROGRAM = item("program", call_id="call_1", code="add(2, 3)", fingerprint="f")
-SHELL = item(
-    "shell_call",
-    call_id="call_1",
-    action={"commands": ["ls"]},
-    environment={"type": "container_reference", "container_id": "c"},
-)
-LISTED: Body = {
-    **item("shell_call_output", call_id="call_1"),
-    "id": "item_2",
-    "output": [{"stdout": "a.txt\n", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}],
-}
 
 
 @pytest.mark.parametrize(
@@ -411,21 +395,12 @@ LISTED: Body = {
             "image_generation {}",
             "drawn\nfiles 1 image",
         ),
-        ([item("mcp_call", **REMOTE, output="4")], "roll {'sides': 6}", "4"),
-        (
-            [item("mcp_call", **REMOTE, error={"type": "http_error", "code": 500, "message": "broken"})],
-            "roll {'sides': 6}",
-            None,
-        ),
-        ([SHELL, LISTED], "shell {'commands': ['ls']}", "a.txt\nexit code 0"),
+        ([item("image_generation_call", status="failed")], "image_generation {}", None),
     ],
-    ids=["web", "files", "python", "picture", "mcp", "failed mcp", "shell in a container"],
+    ids=["web", "files", "python", "picture", "failed"],
 )
 async def test_tools_run_by_openai_are_shown(items: list[Body], call: str, end: str | None, tmp_path: Path) -> None:
-    from agents import ShellTool
-
-    shell = ShellTool(environment={"type": "container_auto"})
-    seen, _ = await play([speech("There.", *items)], tmp_path, *with_search(), shell)
+    seen, _ = await play([speech("There.", *items)], tmp_path, *with_search())
     ended = "failed 1 tool_failed" if end is None else f"result 1 {end}"
     assert "\n".join(seen.lines(in_order=True)) == f"call 1 {call}\n{ended}\nsay There.\ndone stop"
 
@@ -478,226 +453,6 @@ async def test_calls_of_hosted_tools_are_counted(tmp_path: Path) -> None:
     assert seen.lines(in_order=True)[-3:] == ["failed 5 limit", "say Enough.", "done max_turns"]
 
 
-ASKS = {
-    **item("mcp_approval_request", server_label="disks", name="wipe", arguments='{"disk": "C"}'),
-    "id": "mcpr_1",
-}
-WIPED = item(
-    "mcp_call",
-    server_label="disks",
-    name="wipe",
-    arguments='{"disk": "C"}',
-    output="C is empty",
-    approval_request_id="mcpr_1",
-)
-
-
-@pytest.mark.parametrize(
-    ("required", "confirm_tools", "author", "reply", "sent", "approves"),
-    [
-        ("always", (), None, True, "always", True),
-        ("always", (), None, False, "always", False),
-        ("never", ("wipe",), None, False, "always", False),
-        ("never", (), None, None, "never", True),
-        ("always", (), True, None, "always", True),
-        ("always", (), False, None, "always", False),
-    ],
-    ids=["yes", "no", "the settings want it", "no settings", "the author's yes", "the author's no"],
-)
-async def test_approval_request_of_hosted_server_is_answered_by_author_or_user(
-    required: Any,
-    confirm_tools: tuple[str, ...],
-    author: bool | None,
-    reply: bool | None,
-    sent: str,
-    approves: bool,
-    tmp_path: Path,
-) -> None:
-    from agents import HostedMCPTool
-
-    server = {"type": "mcp", "server_label": "disks", "server_url": "https://disks.example"}
-    config: Any = {**server, "require_approval": required}
-    decide: Any = None if author is None else lambda _: {"approve": author, "reason": "not today"}
-    script = [answer(ASKS), answer(WIPED), speech("Done.")] if approves else [answer(ASKS), speech("Well.")]
-    disks = HostedMCPTool(config, on_approval_request=decide)
-    seen, requests = await play(script, tmp_path, disks, reply=reply, confirm_tools=confirm_tools)
-    assert requests[0]["tools"][0]["require_approval"] == sent
-    [said] = [item for item in requests[1]["input"] if item.get("type") == "mcp_approval_response"]
-    assert said["approve"] is approves
-    questions = [event for event in seen.events if isinstance(event, InputRequest)]
-    asked = ["A tool of the MCP server 'disks', which OpenAI runs.\n\ndisk: C"] if reply is not None else []
-    assert [question.message for question in questions] == asked
-    assert not any(question.remember for question in questions if confirm_tools == ())
-    lines = seen.lines(in_order=True)
-    assert ("result 1 C is empty" in lines) == approves
-    assert sum(line.startswith("call") for line in lines) == 1
-    if reply is False:
-        assert said["reason"].startswith("Not run: the user refused it.")
-        assert lines[-3:] == ["failed 1 denied", "say Well.", "done stop"]
-
-
-async def test_program_of_model_is_shown_and_its_local_calls_are_limited(tmp_path: Path) -> None:
-    from agents import ProgrammaticToolCallingTool
-
-    async def add(a: int, b: int) -> str:
-        """Adds two numbers."""
-        return str(a + b)
-
-    caller = {"type": "program", "caller_id": "call_1"}
-    called = {**item("function_call", call_id="call_2", name="add", arguments=ADD[1]), "id": "fc_1", "caller": caller}
-    script = [answer(PROGRAM, called), speech("It is 5.", item("program_output", call_id="call_1", result="5"))]
-    tools = (tool_of(add, allowed_callers=["programmatic"]), ProgrammaticToolCallingTool())
-    seen, _ = await play(script, tmp_path, *tools, reply=True, confirm_tools=("add",))
-    lines = [line for line in seen.lines(in_order=True) if not line.startswith("status")]
-    assert lines == [
-        *("call 1 programmatic_tool_calling {'code': 'add(2, 3)'}", "call 2 add {'a': 2, 'b': 3}", "ask 2 Run add?"),
-        *("result 2 5", "result 1 5", "say It is 5.", "done stop"),
-    ]
-
-
-async def test_tool_search_is_shown_and_found_tool_is_limited(tmp_path: Path) -> None:
-    from agents import ToolSearchTool
-
-    found = {"type": "function", "name": "add", "parameters": {}, "strict": True, "defer_loading": True}
-    search = item("tool_search_call", execution="server", arguments={"query": "sums"})
-    output = {**item("tool_search_output", execution="server", tools=[found]), "id": "tso_1"}
-    called = {"type": "function_call", "id": "fc_1", "call_id": "call_2", "name": "add", "arguments": ADD[1]}
-    script = [answer(search, output, {**called, "namespace": "add"}), speech("It is 5.")]
-    deferred = tool_of(Toolbox().plain("add"), defer_loading=True)
-    seen, _ = await play(script, tmp_path, deferred, ToolSearchTool(), reply=False, confirm_tools=("add",))
-    assert seen.lines(in_order=True)[:3] == [
-        *("call 1 tool_search {'query': 'sums'}", "result 1 searched", "call 2 add {'a': 2, 'b': 3}")
-    ]
-    assert "failed 2 denied" in seen.lines(in_order=True)
-
-
-# --- Tools that take raw text ----------------------------------------------------------------------------------------
-
-RAW: Body = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "call_0", "name": "raw", "input": "DROP TABLE users"}
-RAW_SHOWN = "call 1 raw {'input': 'DROP TABLE users'}"
-
-
-def raw(does: Callable[[str], Any] = lambda _: "done", **fields: Any) -> tuple[Any, list[str]]:
-    """A tool that does this with its text, and the texts that it has received."""
-    from agents import CustomTool
-
-    received: list[str] = []
-
-    def invoke(_: Any, text: str) -> Any:
-        received.append(text)
-        return does(text)
-
-    return CustomTool("raw", "Takes any text.", invoke, **fields), received
-
-
-def told(sent: Body) -> list[str]:
-    """The results of a turn in a model request."""
-    return [item["output"] for item in sent["input"] if str(item.get("type")).endswith("_call_output")]
-
-
-async def test_calls_with_raw_text_are_shown_stored_and_replayed(tmp_path: Path) -> None:
-    tool, received = raw()
-    script = [answer(RAW), answer({**RAW, "input": "COMMIT"}), speech("It is gone."), speech("I removed it.")]
-    seen, requests = await play(script, tmp_path, tool, turns=("go", "what did you do?"))
-    assert seen.lines(in_order=True) == [
-        *(RAW_SHOWN, "result 1 done", "call 2 raw {'input': 'COMMIT'}", "result 2 done"),
-        *("say It is gone.", "done stop", "say I removed it.", "done stop"),
-    ]
-    assert received == ["DROP TABLE users", "COMMIT"]
-    started = [event.tool_call_id for event in seen.events if isinstance(event, ToolCallStart)]
-    sent = [item["call_id"] for item in requests[2]["input"] if item.get("type") == "custom_tool_call_output"]
-    assert sent == started
-    assert len(set(started)) == 2
-    assert told(requests[3]) == ["done", "done"]
-
-
-@pytest.mark.parametrize("by_author", [False, True])
-@pytest.mark.parametrize(
-    ("reply", "end"), [(True, "result 1 done"), (False, "failed 1 denied"), (None, "failed 1 not_answered")]
-)
-async def test_call_with_raw_text_asks_user_if_author_or_settings_require_it(
-    by_author: bool, reply: bool | None, end: str, tmp_path: Path
-) -> None:
-    tool, received = raw(needs_approval=by_author)
-    names = () if by_author else ("raw",)
-    seen, requests = await play([answer(RAW), speech("Well.")], tmp_path, tool, reply=reply, confirm_tools=names)
-    [question] = [event for event in seen.events if isinstance(event, InputRequest)]
-    assert (question.title, "DROP TABLE users" in question.message) == ("Run raw?", True)
-    assert received == (["DROP TABLE users"] if reply else [])
-    assert end in seen.lines(in_order=True)
-    assert seen.lines(in_order=True)[-2:] == ["say Well.", "done stop"]
-    assert reply or told(requests[1])[0].startswith("Error: Not run")
-
-
-@pytest.mark.parametrize(
-    ("approves", "names", "end"),
-    [(True, (), "result 1 done"), (False, (), "failed 1 tool_failed"), (True, ("raw",), "failed 1 denied")],
-    ids=["yes", "no", "the settings want it"],
-)
-async def test_approval_function_of_author_replaces_question_unless_settings_require_it(
-    approves: bool, names: tuple[str, ...], end: str, tmp_path: Path
-) -> None:
-    tool, received = raw(needs_approval=True, on_approval=lambda *_: {"approve": approves, "reason": "not today"})
-    seen, _ = await play([answer(RAW), speech("Well.")], tmp_path, tool, reply=False, confirm_tools=names)
-    assert any(isinstance(event, InputRequest) for event in seen.events) == bool(names)
-    assert bool(received) == (end == "result 1 done")
-    assert end in seen.lines(in_order=True)
-
-
-async def test_failing_call_with_raw_text_does_not_end_run(tmp_path: Path) -> None:
-    def break_down(_: str) -> None:
-        raise OSError("disk full")
-
-    seen, requests = await play([answer(RAW), speech("It failed.")], tmp_path, raw(break_down)[0])
-    assert seen.lines(in_order=True)[1:] == ["failed 1 tool_failed", "say It failed.", "done stop"]
-    assert told(requests[1]) == ["Error: OSError: disk full"]
-
-
-@pytest.mark.parametrize("blocks", [False, True])
-async def test_call_with_raw_text_is_stopped_after_timeout(blocks: bool, tmp_path: Path) -> None:
-    gate = threading.Event()
-    tool, _ = raw(lambda _: gate.wait() if blocks else asyncio.Event().wait())
-    limits = {"tool_timeout_seconds": 0.05}
-    try:
-        seen, requests = await play([answer(RAW), speech("Too long.")], tmp_path, tool, limits=limits)
-    finally:
-        gate.set()
-    assert seen.lines(in_order=True)[1:] == ["failed 1 timeout", "say Too long.", "done stop"]
-    assert "did not end within 0.05 s" in told(requests[1])[0]
-
-
-async def test_calls_with_raw_text_are_counted(tmp_path: Path) -> None:
-    tool, received = raw()
-
-    def script(body: Body) -> Any:
-        return answer({**RAW, "input": str(len(received))}) if body.get("tools") else speech("Enough.")
-
-    seen, _ = await play(script, tmp_path, tool)
-    assert len(received) == 3
-    assert seen.lines(in_order=True)[-3:] == ["failed 4 limit", "say Enough.", "done max_turns"]
-
-
-async def test_agent_run_by_call_with_raw_text_is_shown_below_it_and_progress_too(tmp_path: Path) -> None:
-    from agents import Agent, CustomTool, Runner
-
-    inner, _ = raw()
-    inner.name = "inner"
-
-    async def ask(context: Any, text: str) -> str:
-        report_status("processing", "half way", 50)
-        expert = Agent[Any]("Expert", model="m", tools=[inner])
-        return str((await Runner.run(expert, text, run_config=context.run_config)).final_output)
-
-    again = {**RAW, "call_id": "call_1", "name": "inner"}
-    script = [answer(RAW), answer(again), speech("It is done."), speech("Gone.")]
-    seen, _ = await play(script, tmp_path, CustomTool("raw", "Asks.", ask), reply=False, confirm_tools=("inner",))
-    lines = seen.lines(in_order=True)
-    assert lines[:3] == [
-        *(RAW_SHOWN, "status 1 processing half way 50", "call 2 in 1 inner {'input': 'DROP TABLE users'}")
-    ]
-    assert lines[-4:] == ["failed 2 denied", "result 1 It is done.", "say Gone.", "done stop"]
-
-
 # --- Each kind of the SDK's tools and agents is supported or refused -------------------------------------------------
 
 
@@ -716,21 +471,16 @@ def local(kind: str) -> Any:
     return getattr(agents, kind)(lambda _: "done")
 
 
+def hosted_server() -> Any:
+    from agents import HostedMCPTool
+
+    return clerk(HostedMCPTool({"type": "mcp", "server_label": "disks", "server_url": "https://disks.example"}))
+
+
 class Unheard:
     """A tool class that Callboard does not know."""
 
     name = "unheard"
-
-
-def test_every_tool_class_of_sdk_is_classified() -> None:
-    from agents import Tool
-    from agents.sandbox import SandboxAgent
-
-    from callboard.frameworks.openai_agents.hooked_agents import RUN_BY_OPENAI, RUN_LOCALLY, UNSUPPORTED
-
-    assert not set(RUN_LOCALLY) & set(RUN_BY_OPENAI)
-    kinds = {typing.get_origin(one) or one for one in typing.get_args(Tool)}
-    assert kinds == {*RUN_LOCALLY, *RUN_BY_OPENAI, *UNSUPPORTED} - {SandboxAgent}
 
 
 def sandbox() -> Any:
@@ -749,6 +499,7 @@ UNHEARD: Any = Unheard()
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "a computer": (lambda: clerk(screen()), r"'computer_use_preview' \(ComputerTool\) of the agent 'Clerk'"),
     "a shell": (lambda: clerk(local("ShellTool")), r"'shell' \(ShellTool\)"),
+    "a hosted server": (hosted_server, r"'hosted_mcp' \(HostedMCPTool\)"),
     "a local shell": (lambda: clerk(local("LocalShellTool")), r"'local_shell' \(LocalShellTool\)"),
     "patches": (lambda: clerk(local("ApplyPatchTool")), r"'apply_patch' \(ApplyPatchTool\)"),
     "an unknown class": (lambda: clerk(UNHEARD), r"'unheard' \(Unheard\)"),

@@ -700,12 +700,6 @@ def graph_with_a_planner() -> Any:
     return langgraph_agents.chain(("plan", speak), ("act", agent_of("LangGraph")))
 
 
-def own_session(_: RunContext) -> Any:
-    from agents.memory import SQLiteSession
-
-    return SQLiteSession("chat")
-
-
 ON_OWNER_LOSS: dict[str, tuple[str, Callable[[], Any], OnOwnerLoss]] = {
     "a function that makes one": ("Agno", lambda: lambda _: agent_of("Agno"), "continue"),
     "a team": ("Agno", agno_team_with, "continue"),
@@ -733,7 +727,7 @@ def test_default_of_on_owner_loss_and_override_by_author(what: str) -> None:
         assert read_on_owner_loss(serve(name, make(), agent_id="a", on_owner_loss=wanted)) == wanted
 
 
-def agno_with_history(model: Any, *, folder: Path, history: str) -> AgentLike:
+def agno_with_history(model: Any) -> AgentLike:
     from agno.agent import Agent
     from agno.db.in_memory import InMemoryDb
 
@@ -741,32 +735,23 @@ def agno_with_history(model: Any, *, folder: Path, history: str) -> AgentLike:
     made = Agent(
         id="agent", model=model(), tools=[agno_agents.add], db=db, add_history_to_context=True, telemetry=False
     )
-    return cast(AgentLike, serve("Agno", made, history=history))
+    return cast(AgentLike, serve("Agno", made))
 
 
-def graph_with_history(model: Any, *, folder: Path, history: str) -> AgentLike:
+def graph_with_history(model: Any, history: str = "own") -> AgentLike:
     return langgraph_agents.serve(langgraph_agents.agent_of(model, langgraph_agents.add), history=history)
 
 
-def sdk_with_session(model: Any, *, folder: Path, history: str) -> AgentLike:
-    from agents import Agent, SQLiteSession
-
-    adder = Agent("Adder", model=model, tools=[openai_agents_stage.add()])
-    return openai_agents_stage.serve(adder, session=lambda context: SQLiteSession(context.chat_id, folder / "own.db"))
-
-
 @pytest.mark.parametrize(
-    ("name", "make", "history"),
+    ("name", "make"),
     [
-        ("Agno", agno_with_history, "own"),
-        ("Agno", agno_with_history, "callboard"),
-        ("LangGraph", graph_with_history, "own"),
-        ("LangGraph", graph_with_history, "callboard"),
-        ("OpenAI Agents", sdk_with_session, "own"),
+        ("Agno", agno_with_history),
+        ("LangGraph", graph_with_history),
+        ("LangGraph", partial(graph_with_history, history="callboard")),
     ],
 )
-async def test_model_gets_chat_once_with_either_history(name: str, make: Any, history: str, tmp_path: Path) -> None:
-    made = MODULES[name].Made(partial(make, folder=tmp_path, history=history))
+async def test_model_gets_chat_once_with_either_history(name: str, make: Any, tmp_path: Path) -> None:
+    made = MODULES[name].Made(make)
     turns = scenario([calls(ADD), says("It is 5."), says("It was 5.")], turns=("go", "what was it?"))
     seen, _ = await perform(made, turns, tmp_path)
     assert seen.sent() == [
@@ -775,12 +760,10 @@ async def test_model_gets_chat_once_with_either_history(name: str, make: Any, hi
     ]
 
 
-@pytest.mark.parametrize("name", ["Agno", "LangGraph", "OpenAI Agents"])
-def test_own_history_with_on_owner_loss_continue_is_refused(name: str) -> None:
-    own = {"session": own_session} if name == "OpenAI Agents" else {"history": "own"}
-    assert read_on_owner_loss(serve(name, agent_of(name), **own)) == "end"
+def test_own_history_with_on_owner_loss_continue_is_refused() -> None:
+    assert read_on_owner_loss(serve("LangGraph", agent_of("LangGraph"), history="own")) == "end"
     with pytest.raises(AgentError, match="its own history lacks the calls that ended there"):
-        serve(name, agent_of(name), on_owner_loss="continue", **own)
+        serve("LangGraph", agent_of("LangGraph"), on_owner_loss="continue", history="own")
 
 
 def test_unknown_on_owner_loss_is_refused() -> None:

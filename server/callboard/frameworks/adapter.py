@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from callboard.agents import RunContext
 from callboard.agents.context import OnOwnerLoss
@@ -21,9 +21,6 @@ A = TypeVar("A")
 
 Factory = Callable[[RunContext], A | Awaitable[A]]
 """Makes an agent for one run, for agents that depend on the user or the chat."""
-
-HistoryOf = Literal["callboard", "own"]
-"""The source of the conversation that the model is sent: Callboard's replay, or the framework's own session."""
 
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
 MAX_ID_CHARS = 128
@@ -123,46 +120,24 @@ async def make_for_run(make: Callable[[RunContext], Any] | None, context: RunCon
     return await made if isawaitable(made) else made
 
 
-def check_agent_or_factory(given: object, agent_classes: tuple[type, ...], agent_noun: str, advice: str = "") -> None:
-    """Raise `AgentError` unless `given` has one of these classes or is a function that makes an agent for each run."""
+def to_factory(given: A | Factory[A], agent_classes: tuple[type, ...], agent_noun: str, advice: str = "") -> Factory[A]:
+    """Return the function that makes an agent for each run: `given`, or one that returns the agent that is given.
+
+    Raises `AgentError` unless `given` is such a function or has one of these classes.
+    """
     if isinstance(given, agent_classes):
-        return
+        agent: Any = given
+        return lambda _: agent
     if callable(given) and not isinstance(given, type):
-        if _takes_one_argument(given):
-            return
-        advice = "A function that makes an agent takes one argument, the RunContext."
+        try:
+            signature(given).bind(None)
+        except TypeError:
+            advice = "A function that makes an agent takes one argument, the RunContext."
+        else:
+            return given
     named = repr(given)[:80] if isinstance(given, str | int | float | None) else getattr(given, "__name__", "")
     what = named or f"an object of the class {type(given).__module__}.{type(given).__name__}"
     raise AgentError(f"Give {agent_noun}, or a function that makes one for each run: this is {what}. {advice}".rstrip())
-
-
-def _takes_one_argument(function: Callable[..., Any]) -> bool:
-    try:
-        signature(function).bind(None)
-    except TypeError:
-        return False
-    except ValueError:
-        # Some built-in functions have no readable signature.
-        return True
-    return True
-
-
-def choose_on_owner_loss(
-    agent_id: str, given: OnOwnerLoss | None, *, has_own_history: bool, usual: OnOwnerLoss = "continue"
-) -> OnOwnerLoss:
-    """Return the agent's `on_owner_loss`: the `given` value, or `usual` if there is none.
-
-    An agent with its own history must end with its server, because that history lacks the calls that ended there.
-    Raises `AgentError` if such an agent is declared with `continue`.
-    """
-    if not has_own_history:
-        return given or usual
-    if given == "continue":
-        raise AgentError(
-            f"The agent '{agent_id}' cannot continue a run of another server: its own history lacks the calls that "
-            "ended there. Leave out on_owner_loss, or leave the history to Callboard."
-        )
-    return given or "end"
 
 
 def to_agent_id(name: str) -> str:

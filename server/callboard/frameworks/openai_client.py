@@ -38,25 +38,9 @@ def watch_openai_client() -> None:
     Some frameworks import the client in the middle of a turn, so it is imported here.
     """
     try:
-        import openai  # noqa: F401 - checks that it is installed
+        import openai
     except ImportError:
         return
-    _wrap_streams()
-
-
-@contextmanager
-def rejecting_cut_off_answers() -> Iterator[None]:
-    """Return a context in which an answer that is cut off raises the client's error for a lost connection."""
-    token = _in_turn.set(True)
-    try:
-        yield
-    finally:
-        _in_turn.reset(token)
-
-
-def _wrap_streams() -> None:
-    import openai
-
     iterate_async = openai.AsyncStream._iter_events
     iterate = openai.Stream._iter_events
 
@@ -82,6 +66,16 @@ def _wrap_streams() -> None:
 
     openai.AsyncStream._iter_events = read_async  # type: ignore[method-assign, assignment] # in front of it
     openai.Stream._iter_events = read  # type: ignore[method-assign, assignment] # in front of it
+
+
+@contextmanager
+def rejecting_cut_off_answers() -> Iterator[None]:
+    """Return a context in which an answer that is cut off raises the client's error for a lost connection."""
+    token = _in_turn.set(True)
+    try:
+        yield
+    finally:
+        _in_turn.reset(token)
 
 
 class _StreamCheck:

@@ -5,13 +5,11 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from callboard.calls import StatusReport, report_status
+from callboard.frameworks.turn import to_text
 
 STATUS = "processing"
-MESSAGES = ("message", "description", "text", "content", "status", "step", "stage")
-PERCENTAGES = ("progress", "percent", "percentage")
 BOOKKEEPING = frozenset(
     {"created_at", "event", "agent_id", "agent_name", "team_id", "team_name", "run_id", "parent_run_id", "session_id"}
     | {"tool_call_id", "tool_name", "event_kind", "workflow_id", "workflow_run_id", "step_id", "step_name", "type"}
@@ -26,15 +24,13 @@ def report_progress(progress: object) -> None:
 
 
 def to_status_report(value: object) -> StatusReport:
-    """Convert a tool's progress: message and percentage from fields of usual names, otherwise all fields as JSON."""
+    """Convert a tool's progress: the fields `message` and `progress`; without a message, all fields as JSON."""
     if isinstance(value, str):
         return StatusReport(STATUS, value)
     fields = {name: field for name, field in _fields(value).items() if field is not None and name not in BOOKKEEPING}
-    progress = next((_percentage(fields.pop(name)) for name in PERCENTAGES if name in fields), None)
-    message = next((str(fields[name]) for name in MESSAGES if isinstance(fields.get(name), str)), None)
-    if message is None:
-        message = to_json(fields, serialize_unknown=True).decode() if fields else ""
-    return StatusReport(STATUS, message, progress)
+    progress = _percentage(fields.pop("progress", None))
+    message = fields.get("message")
+    return StatusReport(STATUS, message if isinstance(message, str) else to_text(fields or None), progress)
 
 
 def _fields(value: object) -> Mapping[str, Any]:

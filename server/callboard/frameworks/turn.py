@@ -5,21 +5,26 @@ pace.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from io import StringIO
 from itertools import takewhile
-from typing import Any, get_args
+from typing import Any, Literal, get_args
+from uuid import uuid4
+
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from callboard.agents import RunContext
 from callboard.agents.context import TurnContext
 from callboard.agents.notices import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER
-from callboard.calls import ToolCall, ToolResult
+from callboard.calls import Tool, ToolCall, ToolResult
 from callboard.calls.forms import ask_until_fitting
 from callboard.calls.runner import CallRunner, EventBuffer
 from callboard.calls.running_tool import tools_around
-from callboard.errors import ModelError
+from callboard.calls.tool import as_result
+from callboard.errors import ModelError, ToolDenied
 from callboard.frameworks.failures import model_error
 from callboard.models import TokenUsage
 from callboard.observers import Observation, ObservedRequest
@@ -43,6 +48,9 @@ from callboard_protocol import (
     ToolCallStart,
 )
 
+AGENT_ASKS = "The agent asks"
+DECLINED = "Not run: the question was declined. Do not ask it again; ask what the user would like instead."
+
 
 class AdapterTurn:
     """The interface of a run for an adapter, which adds text, requests and files here, and calls in `calls`.
@@ -58,12 +66,15 @@ class AdapterTurn:
         self._requests: list[ObservedRequest] = []
         self._pending: list[Callable[[], None]] = []
         self._usage: TokenUsage | None = None
-        self._has_text = self._had_text_before_call = False
+        self.has_text = False
+        """The answer has text since the last call began."""
+        self._had_text_before_call = False
         self._begins_paragraph = False
         self._line_ends = 0
         self._thought = LeadingThought()
         self._is_discarded = False
         self._draft = StringIO()
+        self._sources: list[Source] = []
         self.call_events = 0
         """The number of starts and ends of calls so far. When it changes, `rewind` no longer reaches the earlier text.
         """
@@ -72,11 +83,6 @@ class AdapterTurn:
     def draft(self) -> str:
         """Return the text of the answer since the last start or end of a call, which `rewind` takes back."""
         return self._draft.getvalue()
-
-    @property
-    def has_text(self) -> bool:
-        """Return whether the answer has text since the last call began."""
-        return self._has_text
 
     @property
     def tools_called_before(self) -> frozenset[str]:
@@ -115,7 +121,7 @@ class AdapterTurn:
 
         For a framework that discards its model's answer and asks again. Call it before the new answer begins.
         """
-        self._has_text = self._had_text_before_call
+        self.has_text = self._had_text_before_call
         self._begins_paragraph = True
         self._draft = StringIO()
         self._thought = LeadingThought()
@@ -205,11 +211,13 @@ class AdapterTurn:
                 ToolCall(self.claim_call_id(None), name, {}), ToolResult(SHOWN_TO_USER, files=(file,))
             )
         # An answer may consist of pictures only.
-        self._has_text = self._had_text_before_call = True
+        self.has_text = self._had_text_before_call = True
 
     def add_source(self, source: Source) -> None:
-        """Add a source of the answer."""
-        self.events.send(source)
+        """Add a source of the answer, unless it has been added before."""
+        if source not in self._sources:
+            self._sources.append(source)
+            self.events.send(source)
 
     async def ask(self, request: InputRequest) -> Any:
         """Ask the user, and return the answer.
@@ -233,7 +241,7 @@ class AdapterTurn:
     def final_events(self) -> list[Event]:
         """Return the last events of a turn whose framework has finished: a text if there was none, `Usage`, `Done`."""
         events: list[Event] = []
-        if not self._has_text and self.context.task is None:
+        if not self.has_text and self.context.task is None:
             events.append(Message(content=LIMIT_REACHED if self.calls.is_over_limit else NOTHING_SAID))
         if (usage := self._usage) is not None:
             events.append(usage.to_event())
@@ -263,18 +271,18 @@ class AdapterTurn:
         self.call_events += 1
         if isinstance(event, ToolCallStart):
             # Text before a call does not count as an answer to the call's result.
-            self._has_text = False
-        self._had_text_before_call = self._has_text
+            self.has_text = False
+        self._had_text_before_call = self.has_text
 
     def _send(self, reasoning: str, text: str) -> None:
         if reasoning:
             self.events.send(Reasoning(content=reasoning))
         if not text:
             return
-        if self._begins_paragraph and self._has_text:
+        if self._begins_paragraph and self.has_text:
             text = "\n" * max(0, 2 - self._line_ends) + text
         self._begins_paragraph = False
-        self._has_text = self._has_text or not text.isspace()
+        self.has_text = self.has_text or not text.isspace()
         self._line_ends = len(text) - len(text.rstrip("\n"))
         self.events.send(Message(content=text))
 
@@ -287,21 +295,83 @@ class CallLimitIgnored(Exception):
     """The model called a tool although the turn's limit was reached and the request offered none."""
 
 
-class AnswerGuard:
-    """A context that discards the turn's answer if the run fails for any reason except its model.
+@contextmanager
+def discarding_unchecked_answer(turn: AdapterTurn) -> Iterator[None]:
+    """Return a context that discards the turn's answer if the run fails for any reason except its model.
 
     Such a run failed while it checked its whole answer, and an unchecked answer must not be shown.
     """
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception:
+        turn.discard_answer()
+        raise
 
-    def __init__(self, turn: AdapterTurn) -> None:
-        self._turn = turn
 
-    def __enter__(self) -> None:
-        pass
+async def ask_user(
+    turn: AdapterTurn,
+    kind: Literal["confirmation", "input", "form"],
+    message: str,
+    call_id: str | None,
+    *,
+    title: str = AGENT_ASKS,
+    schema: Mapping[str, object] | None = None,
+    choices: Sequence[str] = (),
+    other: bool = False,
+) -> Any:
+    """Ask the user a question that belongs to a call, and return the answer. For the parameters see `InputRequest`.
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ModelError):
-            self._turn.discard_answer()
+    Raises `ToolDenied` if the user declines to fill in a form, cannot be asked, or does not answer in time.
+    """
+    answer = await turn.ask(
+        InputRequest(
+            request_id=uuid4().hex,
+            kind=kind,
+            title=title,
+            message=message,
+            schema=dict(schema or {}),
+            choices=tuple(choices),
+            other=other,
+            tool_call_id=call_id,
+        )
+    )
+    if kind == "form" and answer is False:
+        raise ToolDenied(DECLINED)
+    return answer
+
+
+async def run_openwebui_tool(turn: AdapterTurn, tool: Tool, /, **arguments: Any) -> str:
+    """Run the tool for the call that runs in this task, and return its text for the model.
+
+    Sources belong to the answer. Files are shown as the files of a model are, because a framework passes on text only.
+    Raises `ToolError`.
+    """
+    result = as_result(await tool.function(**arguments))
+    for source in result.sources:
+        turn.add_source(Source.model_validate(source))
+    if result.files:
+        turn.add_files(result.files)
+    return result.text
+
+
+def to_text(output: object) -> str:
+    """Return what a framework returns as text: a text as it is, nothing for None, any other value as JSON."""
+    if isinstance(output, str):
+        return output
+    return "" if output is None else to_json(output, serialize_unknown=True).decode()
+
+
+def is_same_output(output: object, text: str) -> bool:
+    """Return whether a run's output is the model's text, or the object that the text is as JSON."""
+    if isinstance(output, str):
+        return output.strip() == text.strip()
+    try:
+        return bool(from_json(text) == to_jsonable_python(output, serialize_unknown=True))
+    except ValueError:
+        # The framework made the object from another text, for example from JSON between other words.
+        return True
 
 
 def to_source(url: str, title: str | None = None, text: str | None = None) -> Source:

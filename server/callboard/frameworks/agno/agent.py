@@ -1,26 +1,26 @@
 """Runs agents and teams of Agno as Callboard agents."""
 
 from collections.abc import AsyncGenerator
+from copy import copy
+from functools import partial
 from typing import Any, cast
 
 from agno.agent import Agent
 from agno.team import Team, TeamMode
+from agno.tools.function import Function
 
 from callboard.agents.context import OnOwnerLoss
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
-    HistoryOf,
-    check_agent_or_factory,
-    choose_on_owner_loss,
     to_agent_id,
+    to_factory,
 )
 from callboard.frameworks.agno.messages import add_history_to_team, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
-from callboard.frameworks.agno.openwebui_tools import add_openwebui_tools
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
-from callboard.frameworks.turn import AdapterTurn
+from callboard.frameworks.turn import AdapterTurn, run_openwebui_tool
 from callboard.openwebui.requests import OpenWebUITools
 
 
@@ -30,7 +30,6 @@ def from_agno(
     agent_id: str = "",
     name: str = "",
     description: str = "",
-    history: HistoryOf = "callboard",
     on_owner_loss: OnOwnerLoss | None = None,
     openwebui_tools: OpenWebUITools = "attached",
 ) -> FrameworkAgent[AgnoAgent]:
@@ -43,55 +42,44 @@ def from_agno(
         agent_id: The id of the Callboard agent; by default the agent's own. Required with a function.
         name: The name of the Callboard agent; by default the agent's own.
         description: A description for people. The agent's own description is for its model.
-        history: `callboard`: the model is sent the chat as Callboard remembers it, with every call and result, and the
-            agent's `add_history_to_context` is ignored. `own`: the model is sent the last message and the messages that
-            the agent's database holds for the session, which is the chat.
         on_owner_loss: The rule for a run whose server stops. `continue`: another server starts a new run of the
             agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
-            it is `end` with the history `own`, which lacks those calls, and for a team whose members receive the
-            user's input or tasks instead of their leader's instructions.
+            it is `end` for a team whose members receive the user's input or tasks instead of their leader's
+            instructions.
         openwebui_tools: Which of Open WebUI's own tools the agent or the team's leader gets: `attached` (by the user or
             a preset), `all`, `none`, or name patterns.
 
-    Tools find `user_id` and `chat_id` among the run's `dependencies`, beside the agent's own. They are None if the
-    client did not send them.
+    The model is sent the chat as Callboard remembers it: the agent's `add_history_to_context` is ignored. Tools find
+    `user_id` and `chat_id` among the run's `dependencies`, beside the agent's own. They are None if the client did not
+    send them.
 
     Raises:
         AgentError: The agent cannot be served as declared.
     """
-    check_agent_or_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
     hook_agents_in_tools()
-    known = None
     if isinstance(agent, Agent | Team):
         agent_id = agent_id or to_agent_id(agent.id or agent.name or "")
         name = name or agent.name or ""
         # Hooked once, not for each run, because a model keeps its connections.
-        known = hook_models(agent)
+        agent = hook_models(agent)
         if isinstance(agent, Team) and (agent.mode == TeamMode.tasks or not agent.determine_input_for_members):
             on_owner_loss = on_owner_loss or "end"
-    make = agent if known is None else lambda _: known
-    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own")
-    return _AgnoAdapter(make, agent_id, name, description, on_owner_loss, openwebui_tools, history=history)
+    make: Factory[AgnoAgent] = to_factory(agent, _AgnoAdapter.agent_classes, _AgnoAdapter.agent_noun)
+    return _AgnoAdapter(make, agent_id, name, description, on_owner_loss or "continue", openwebui_tools)
 
 
 class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
     agent_classes = (Agent, Team)
     agent_noun = "an Agent or a Team of Agno"
 
-    def __init__(self, *declared: Any, history: HistoryOf) -> None:
-        super().__init__(*declared)
-        self._history = history
-
     async def run_turn(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
         hooks = self._make_hooks(turn)
         translator = EventTranslator(hooks)
         # Typed as Any because agents and teams have the same methods but no common type.
-        player: Any = add_openwebui_tools(hook_models(agent), turn)
-        messages = to_messages(turn.context.messages)
-        own = self._history == "own"
-        given: Any = messages[-1:] if own else messages
-        if isinstance(player, Team) and not own:
-            player, given = add_history_to_team(player, messages)
+        player: Any = _add_openwebui_tools(hook_models(agent), turn)
+        given: Any = to_messages(turn.context.messages)
+        if isinstance(player, Team):
+            player, given = add_history_to_team(player, given)
         user_id = turn.context.user.id if turn.context.user else None
         options = {
             "user_id": user_id,
@@ -103,7 +91,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
             "stream_events": True,
             "yield_run_output": True,
         }
-        run = player.arun(given, add_history_to_context=own, **options)
+        run = player.arun(given, add_history_to_context=False, **options)
         while (paused := await translator.follow(run)) is not None:
             await resolve_requirements(paused, hooks)
             run = player.acontinue_run(run_response=paused, **options)
@@ -119,3 +107,27 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         # Set for this task only, which is this run.
         current_hooks.set(hooks)
         return hooks
+
+
+def _add_openwebui_tools(agent: AgnoAgent, turn: AdapterTurn) -> AgnoAgent:
+    """Return a copy of the agent that also has Open WebUI's tools of this run; the agent itself if there are none.
+
+    An agent whose tools are made by a function keeps only those.
+    """
+    tools = agent.tools or []
+    if not turn.context.openwebui_tools or not isinstance(tools, list):
+        return agent
+    added = [
+        Function(
+            name=tool.name,
+            description=tool.description,
+            parameters=dict(tool.parameters),
+            entrypoint=partial(run_openwebui_tool, turn, tool),
+            skip_entrypoint_processing=True,
+        )
+        for tool in turn.context.openwebui_tools
+    ]
+    extended = copy(agent)
+    # Last, because Agno skips a tool whose name an earlier one has.
+    extended.tools = [*tools, *added]
+    return extended

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from agno.models.response import ToolExecution
 from agno.run.requirement import RunRequirement
 from agno.tools.function import UserFeedbackQuestion, UserInputField
-from pydantic_core import to_json
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
 from callboard.frameworks.agno.model import AgnoHooks
 from callboard.frameworks.agno.stream import Output
-from callboard.frameworks.questions import ask_user
-from callboard.frameworks.turn import AdapterTurn
+from callboard.frameworks.turn import AdapterTurn, ask_user, to_text
 
 FIELD_TYPES: Mapping[type, str] = {int: "integer", float: "number", bool: "boolean"}
 """The types of a form's fields. Values of other types are asked for as text."""
@@ -53,7 +51,7 @@ async def _resolve_one(requirement: RunRequirement, hooks: AgnoHooks) -> None:
         _reject(requirement, tool, f"Error: {error}")
     else:
         if name in USER_ANSWER_TOOLS:
-            hooks.turn.calls.complete(call_id, ToolResult(to_json(answers, serialize_unknown=True).decode()))
+            hooks.turn.calls.complete(call_id, ToolResult(to_text(answers)))
 
 
 async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: AdapterTurn) -> dict[str, object]:

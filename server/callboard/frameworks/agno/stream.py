@@ -11,15 +11,13 @@ from agno.models.response import ToolExecution
 from agno.run.agent import RunOutput
 from agno.run.base import BaseRunOutputEvent
 from agno.run.team import TeamRunOutput
-from pydantic import BaseModel
-from pydantic_core import to_json
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import AgentError
 from callboard.frameworks.agno.messages import to_files
 from callboard.frameworks.agno.model import AgnoHooks
 from callboard.frameworks.progress import to_status_report
-from callboard.frameworks.turn import to_source
+from callboard.frameworks.turn import is_same_output, to_source, to_text
 
 Output = RunOutput | TeamRunOutput
 Item = BaseRunOutputEvent | Output
@@ -40,7 +38,6 @@ class EventTranslator:
         self._run_id: str | None = None
         self._answer = StringIO()
         self._reasoning = StringIO()
-        self._cited: set[str] = set()
         self._open_calls: dict[str, str | None] = {}
         """The open calls by id.
 
@@ -91,7 +88,7 @@ class EventTranslator:
                 self._add_answer(event)
             case "RunIntermediateContent":
                 # A draft, from which the output model writes the answer.
-                self._turn.add_reasoning(_to_text(event.content))
+                self._turn.add_reasoning(to_text(event.content))
             case "ReasoningContentDelta":
                 self._add_reasoning(event.reasoning_content)
             case "ReasoningStep":
@@ -131,7 +128,7 @@ class EventTranslator:
     def _add_answer(self, event: Any) -> None:
         if reasoning := getattr(event, "reasoning_content", None):
             self._add_reasoning(reasoning)
-        if text := _to_text(event.content):
+        if text := to_text(event.content):
             self._answer.write(text)
             self._turn.add_text(text)
         self._add_sources(getattr(event, "citations", None))
@@ -140,17 +137,22 @@ class EventTranslator:
         """Replace the model's text by the run's final content if a hook has changed it."""
         draft = self._turn.draft
         answer = self._answer.getvalue()
-        text = draft if self._hooks.has_dropped_answer else answer
-        if not draft.strip() or content is None or _is_same(content, text, draft):
+        if not draft.strip() or content is None:
+            return
+        if self._hooks.has_dropped_answer and isinstance(content, str):
+            # Agno may still have the text of the dropped answer before this one.
+            is_same = content.strip().endswith(draft.strip())
+        else:
+            is_same = is_same_output(content, answer if isinstance(content, str) else draft)
+        if is_same:
             return
         # Text before the last call cannot be taken back.
         before = answer.removesuffix(draft)
-        self._turn.replace_text(_to_text(content).removeprefix(before))
+        self._turn.replace_text(to_text(content).removeprefix(before))
 
     def _add_sources(self, citations: Citations | None) -> None:
         for cited in (citations.urls if citations else None) or ():
-            if cited.url and cited.url not in self._cited:
-                self._cited.add(cited.url)
+            if cited.url:
                 self._turn.add_source(to_source(cited.url, cited.title))
 
     def _add_reasoning(self, thought: str) -> None:
@@ -205,28 +207,3 @@ def _event_name(event: BaseRunOutputEvent) -> str:
 
 def _is_from_member(event: BaseRunOutputEvent) -> bool:
     return bool(getattr(event, "parent_run_id", None))
-
-
-def _is_same(content: object, text: str, draft: str) -> bool:
-    """Return whether a run's content equals the answer: all of its text, or the object that its last part holds."""
-    if isinstance(content, str):
-        return content.strip() == text.strip() or (text is draft and content.strip().endswith(text.strip()))
-    if not isinstance(content, BaseModel):
-        return True
-    try:
-        return type(content).model_validate_json(draft) == content
-    except ValueError:
-        # Agno also reads JSON between other text.
-        return True
-
-
-def _to_text(content: object) -> str:
-    match content:
-        case None:
-            return ""
-        case str():
-            return content
-        case BaseModel():
-            return content.model_dump_json()
-        case _:
-            return to_json(content, serialize_unknown=True).decode()

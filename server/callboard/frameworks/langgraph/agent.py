@@ -1,12 +1,13 @@
 """Runs graphs of LangGraph, including LangChain's agents, as Callboard agents."""
 
+import inspect
 import re
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from typing import Any, Literal
 
-from langchain_core.language_models import LanguageModelLike
+from langchain_core.language_models import BaseChatModel, LanguageModelLike
 from langchain_core.messages import BaseMessage
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableSequence
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
@@ -20,13 +21,10 @@ from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
-    HistoryOf,
-    check_agent_or_factory,
-    choose_on_owner_loss,
     make_for_run,
     to_agent_id,
+    to_factory,
 )
-from callboard.frameworks.langgraph.closures import find_model
 from callboard.frameworks.langgraph.hooks import GraphHooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import answer_interrupts
 from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
@@ -37,6 +35,9 @@ from callboard.openwebui.requests import OpenWebUITools
 
 Context = Callable[[RunContext], Any | Awaitable[Any]]
 """Makes the object that the graph's nodes and tools get as `runtime.context`, for each run."""
+
+HistoryOf = Literal["callboard", "own"]
+"""The source of the conversation that the model is sent: Callboard's replay, or the graph's checkpointer."""
 
 DEFAULT_NAME = "LangGraph"
 """The name of a graph that was compiled without one."""
@@ -96,13 +97,11 @@ def from_langgraph(
     Raises:
         AgentError: The graph cannot be served as declared.
     """
-    check_agent_or_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
+    make = to_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
     hook_tool_nodes()
     contain_tools()
-    known = None
     usual: OnOwnerLoss = "end"
     if isinstance(agent, Pregel):
-        known = agent
         if openwebui_tools != "none":
             raise AgentError(
                 "A compiled graph cannot get Open WebUI's tools: give a function that makes a graph for each run, with "
@@ -114,9 +113,14 @@ def from_langgraph(
         _check_graph(agent, history)
         _check_answer_nodes(agent, answers)
         usual = "continue" if is_agent_loop(agent) else "end"
-    make = agent if known is None else lambda _: known
-    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=history == "own", usual=usual)
-    declared = (make, agent_id, name, description, on_owner_loss, openwebui_tools)
+    if history == "own":
+        usual = "end"
+        if on_owner_loss == "continue":
+            raise AgentError(
+                f"The agent '{agent_id}' cannot continue a run of another server: its own history lacks the calls that "
+                "ended there. Leave out on_owner_loss, or leave the history to Callboard."
+            )
+    declared = (make, agent_id, name, description, on_owner_loss or usual, openwebui_tools)
     return _LangGraphAdapter(*declared, history=history, model=model, answers=answers, context=context)
 
 
@@ -157,13 +161,13 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
             if given is None:
                 turn.add_text(UNANSWERED)
             elif request := hooks.last_request:
-                model = self._model or find_model(agent)
+                model = self._model or _find_model(agent)
                 if model is not None:
                     await _stream_answer(model, request, hooks, reasoning=True)
             translator.end()
 
     async def run_task(self, agent: Graph, turn: AdapterTurn) -> None:
-        if (model := self._model or find_model(agent)) is None:
+        if (model := self._model or _find_model(agent)) is None:
             raise AgentError(
                 f"The graph of '{self.agent_id}' has no model for background tasks: pass from_langgraph(…, model=…)."
             )
@@ -236,3 +240,43 @@ async def _stream_answer(
             if reasoning:
                 hooks.turn.add_reasoning(words.reasoning)
             hooks.turn.add_text(words.text)
+
+
+def _find_model(graph: Graph) -> BaseChatModel | None:
+    """Return the first model that is a node of the graph or is used by a node's function, or None.
+
+    LangGraph has no public access to the objects that a node's function has captured.
+    """
+    found = (model for node in graph.nodes.values() for model in _find_models(node.bound))
+    nested = (
+        model for _, inner in graph.get_subgraphs() if isinstance(inner, Pregel) and (model := _find_model(inner))
+    )
+    return next(found, None) or next(nested, None)
+
+
+def _find_models(value: object) -> Iterator[BaseChatModel]:
+    match value:
+        case BaseChatModel():
+            yield value
+        case RunnableBinding():
+            yield from _find_models(value.bound)
+        case RunnableSequence():
+            for step in value.steps:
+                yield from _find_models(step)
+        case Runnable() if not isinstance(value, Pregel):
+            for function in (getattr(value, "afunc", None), getattr(value, "func", None)):
+                for value_used in _captured_values(function):
+                    # Functions inside captured functions are not searched.
+                    if isinstance(value_used, BaseChatModel | RunnableBinding | RunnableSequence):
+                        yield from _find_models(value_used)
+
+
+def _captured_values(function: object) -> Iterator[object]:
+    """Yield the non-local and global variables that a function uses, and the attributes of a method's object."""
+    function = inspect.unwrap(function) if callable(function) else function
+    if inspect.ismethod(function):
+        yield from vars(function.__self__).values()
+        function = function.__func__
+    if inspect.isfunction(function):
+        seen = inspect.getclosurevars(function)
+        yield from [*seen.nonlocals.values(), *seen.globals.values()]

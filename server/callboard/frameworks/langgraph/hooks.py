@@ -17,7 +17,6 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Tool
 from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langgraph.errors import GraphBubbleUp, GraphRecursionError
-from pydantic_core import to_json
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.calls.call import RejectedCall
@@ -32,7 +31,7 @@ from callboard.frameworks.langgraph.messages import (
     to_files,
     unreadable_error,
 )
-from callboard.frameworks.turn import AdapterTurn
+from callboard.frameworks.turn import AdapterTurn, to_text
 from callboard.observers import ObservedRequest
 
 Path = tuple[str, ...]
@@ -142,9 +141,7 @@ class GraphHooks(BaseCallbackHandler):
 
     async def start(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
         """Start a call unless it has started, and return when the start is stored."""
-        self._start_soon(
-            self.calls.get(call_id) or ToolCall(call_id, name, to_json(arguments, serialize_unknown=True).decode())
-        )
+        self._start_soon(self.calls.get(call_id) or ToolCall(call_id, name, to_text(arguments)))
         await asyncio.shield(self._starts[call_id])
 
     def refuse(self, call: ToolCall) -> None:

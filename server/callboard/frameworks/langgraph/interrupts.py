@@ -2,24 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from langgraph.types import Command, Interrupt
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from callboard.calls import ToolCall
 from callboard.calls.forms import read_form
 from callboard.errors import ToolDenied
 from callboard.frameworks.langgraph.hooks import GraphHooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
-from callboard.frameworks.questions import ask_user
+from callboard.frameworks.turn import ask_user, to_text
 
-QUESTION_FIELDS = ("question", "message", "prompt", "text", "title", "query", "ask")
-OPTION_FIELDS = ("options", "choices")
-LABEL_FIELDS = ("label", "title", "name", "text", "value", "id")
-VALUE_FIELDS = ("value", "id")
-"""The usual names of a question's parts, in order of preference. LangGraph prescribes none."""
 LITERAL_ANSWERS = {"yes": True, "true": True, "no": False, "false": False}
 """Answers that become booleans: graphs test them in a condition, where the text `no` would count as true."""
 
@@ -69,7 +64,7 @@ class _Questions:
             if not known and (call.name, read_arguments(call) or {}) == (action["name"], action["args"]):
                 break
         else:
-            call = ToolCall(self._turn.claim_call_id(None), action["name"], to_json(action["args"]).decode())
+            call = ToolCall(self._turn.claim_call_id(None), action["name"], to_text(action["args"]))
         self._asked.add(call.id)
         return call
 
@@ -91,28 +86,15 @@ class _Questions:
 
     async def _ask(self, question: object, schema: object, call_id: str | None) -> object:
         """Return the user's answer: the values of a form, the value of an option, or a text or what it stands for."""
-        if (form := _find_form(schema)) is not None:
-            return await ask_user(self._turn, "form", _write(question), call_id, schema=form)
         text, options = _read_question(question)
+        if (form := _find_form(schema)) is not None:
+            return await ask_user(self._turn, "form", text, call_id, schema=form)
         if not options:
             is_yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
             answer = await ask_user(self._turn, "confirmation" if is_yes_or_no else "input", text, call_id)
-            return _parse_answer(answer) if isinstance(answer, str) else answer
-        message = "\n".join(
-            [text, *(f"{option.label}: {option.description}" for option in options if option.description)]
-        )
-        labels = [option.label for option in options]
-        answer = await ask_user(self._turn, "input", message, call_id, choices=labels, other=True)
-        return options[labels.index(answer)].value if answer in labels else answer
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """A possible answer: `label` and `description` for the user, `value` for the graph."""
-
-    label: str
-    description: str
-    value: object
+            return LITERAL_ANSWERS.get(answer.strip().lower(), answer) if isinstance(answer, str) else answer
+        answer = await ask_user(self._turn, "input", text, call_id, choices=list(options), other=True)
+        return options.get(answer, answer)
 
 
 def _find_form(schema: object) -> dict[str, Any] | None:
@@ -129,50 +111,30 @@ def _to_json(value: object) -> str:
     return to_json(value, indent=2, serialize_unknown=True).decode()
 
 
-def _write(question: object) -> str:
-    return question if isinstance(question, str) else _to_json(question)
+def _read_question(question: object) -> tuple[str, dict[str, object]]:
+    """Return a question as text, and its options, values by label, without which any text is an answer.
 
-
-def _read_question(question: object) -> tuple[str, list[_Option]]:
-    """Return a question as text, and its options, without which any text is an answer.
-
-    If it is an object with a text in a field of a usual name, its other fields follow the text as JSON.
+    LangGraph prescribes no form: `{"question": …, "options": […]}` is read, whose other fields follow the text as JSON.
     """
-    fields = question if isinstance(question, Mapping) else {}
-    name = next(
-        (field for field in QUESTION_FIELDS if isinstance(text := fields.get(field), str) and text.strip()), None
-    )
-    if name is None:
-        return _write(question), []
-    listed = next(
-        (field for field in OPTION_FIELDS if isinstance(fields.get(field), list | tuple) and fields[field]), None
-    )
-    rest = {key: part for key, part in fields.items() if key not in (name, listed)}
-    text = "\n\n".join([fields[name], *([_to_json(rest)] if rest else [])])
-    return text, [_read_option(option) for option in fields[listed]] if listed else []
+    options: dict[str, object] = {}
+    match question:
+        case str():
+            return question, {}
+        case {"question": str(text), "options": [*listed], **rest}:
+            options = dict(map(_read_option, listed))
+            objects = (option for option in listed if isinstance(option, Mapping) and option.get("description"))
+            text = "\n".join([text, *(f"{option.get('label')}: {option['description']}" for option in objects)])
+        case {"question": str(text), **rest}:
+            pass
+        case _:
+            return _to_json(question), {}
+    return "\n\n".join([text, *([_to_json(rest)] if rest else [])]), options
 
 
-def _read_option(option: object) -> _Option:
-    """Return an option, from a text, a number, or an object with a label and a value of usual names."""
-    if not isinstance(option, Mapping):
-        label = option if isinstance(option, str) else to_json(option, serialize_unknown=True).decode()
-        return _Option(label, "", option)
-    named = next((str(option[name]) for name in LABEL_FIELDS if option.get(name)), None)
-    if named is None:
-        return _Option(to_json(option, serialize_unknown=True).decode(), "", option)
-    value = next((option[name] for name in VALUE_FIELDS if name in option), named)
-    return _Option(named, str(option.get("description") or ""), value)
-
-
-def _parse_answer(answer: str) -> object:
-    """Return an answer in the type that the graph may expect.
-
-    Yes and no become booleans, a JSON object becomes a mapping, and any other answer stays text.
-    """
-    if (word := answer.strip().lower()) in LITERAL_ANSWERS:
-        return LITERAL_ANSWERS[word]
-    try:
-        read = from_json(answer)
-    except ValueError:
-        return answer
-    return read if isinstance(read, dict) else answer
+def _read_option(option: object) -> tuple[str, object]:
+    """Return the label and the value of an option: a text, a number, or an object with `label` and `value`."""
+    match option:
+        case {"label": str(label), **rest}:
+            return label, rest.get("value", label)
+        case _:
+            return to_text(option), option

@@ -9,7 +9,7 @@ from callboard.agents import RunContext
 from callboard.calls import Tool
 from callboard.errors import AgentError
 from callboard.frameworks.langgraph.hooks import current_hooks
-from callboard.frameworks.openwebui_tools import choose_openwebui_tools, run_openwebui_tool
+from callboard.frameworks.turn import run_openwebui_tool
 
 
 def to_langchain_tools(
@@ -21,7 +21,7 @@ def to_langchain_tools(
     its place.
     """
     own_names = {_find_name(tool) for tool in own_tools}
-    return [_to_langchain_tool(tool) for tool in choose_openwebui_tools(context, own_names)]
+    return [_to_langchain_tool(tool) for tool in context.openwebui_tools if tool.name not in own_names]
 
 
 def _find_name(tool: BaseTool | Callable[..., Any] | Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.pregel import Pregel
 from langgraph.stream import CustomTransformer, UpdatesTransformer
 from langgraph.types import Interrupt
-from pydantic_core import to_json
 
 from callboard.frameworks.langgraph.hooks import GraphHooks, Namespace, Path, namespace_of, path_of
 from callboard.frameworks.langgraph.messages import (
@@ -27,6 +26,7 @@ from callboard.frameworks.langgraph.messages import (
 )
 from callboard.frameworks.langgraph.sequencer import MessageSequencer, StreamedMessage
 from callboard.frameworks.progress import to_status_report
+from callboard.frameworks.turn import to_text
 
 Graph = Pregel[Any, Any, Any, Any]
 
@@ -215,7 +215,7 @@ class EventTranslator:
         """Send a structured answer, unless the model wrote it as text."""
         for update in part.data.values():
             if isinstance(update, Mapping) and "structured_response" in update and not self._has_text:
-                self._turn.add_text(to_json(update["structured_response"], serialize_unknown=True).decode())
+                self._turn.add_text(to_text(update["structured_response"]))
 
 
 def _find_withheld_text(streamed: StreamedMessage, piece: object) -> Iterator[MessagePiece]:

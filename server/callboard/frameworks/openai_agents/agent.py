@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from agents import Agent, RunConfig, Runner, TResponseInputItem
-from agents.memory import Session
+from agents import Agent, RunConfig, Runner
 
 from callboard.agents import RunContext
 from callboard.agents.context import OnOwnerLoss
@@ -15,10 +14,9 @@ from callboard.errors import AgentError
 from callboard.frameworks.adapter import (
     Factory,
     FrameworkAgent,
-    check_agent_or_factory,
-    choose_on_owner_loss,
     make_for_run,
     to_agent_id,
+    to_factory,
 )
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.openai_agents.hooked_agents import HookedAgents, check_supported, walk_agents
@@ -26,12 +24,11 @@ from callboard.frameworks.openai_agents.hooks import AgentsHooks
 from callboard.frameworks.openai_agents.mcp import ServerConnections
 from callboard.frameworks.openai_agents.messages import to_items
 from callboard.frameworks.openai_agents.model import MODEL_FAILURES
-from callboard.frameworks.turn import AdapterTurn, AnswerGuard, CallLimitIgnored
+from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored, discarding_unchecked_answer
 from callboard.openwebui.requests import OpenWebUITools
 
 OpenAIAgent = Agent[Any]
 ContextOf = Callable[[RunContext], Any | Awaitable[Any]]
-SessionOf = Callable[[RunContext], Session | Awaitable[Session]]
 
 
 def from_openai_agents(
@@ -41,9 +38,8 @@ def from_openai_agents(
     name: str = "",
     description: str = "",
     context: ContextOf | None = None,
-    session: SessionOf | None = None,
     run_config: RunConfig | None = None,
-    on_owner_loss: OnOwnerLoss | None = None,
+    on_owner_loss: OnOwnerLoss = "continue",
     openwebui_tools: OpenWebUITools = "attached",
 ) -> FrameworkAgent[OpenAIAgent]:
     """Return an agent of Callboard that runs an agent of the OpenAI Agents SDK, or one made for each run by a function.
@@ -54,42 +50,32 @@ def from_openai_agents(
         name: The name of the Callboard agent; by default the agent's name.
         description: A description for people.
         context: Makes the object that tools, hooks and guardrails get as `ctx.context`, for each run.
-        session: Returns the session of a run. The model is then sent the last message and the session's messages,
-            instead of the chat as Callboard remembers it.
         run_config: The configuration of all runs. The server's limits apply: the SDK's limit of turns does not.
         on_owner_loss: The rule for a run whose server stops. `continue`: another server starts a new run of the
-            agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`;
-            it is `end` with a `session`, which lacks those calls.
+            agent, with the calls that have ended among its messages. `end`: the run ends. The default is `continue`.
         openwebui_tools: Which of Open WebUI's own tools the agent gets, but no agent that it hands off to: `attached`
             (by the user or a preset), `all`, `none`, or name patterns.
 
     Raises:
         AgentError: The agent cannot be served as declared, or has a tool to which the limits cannot be applied.
     """
-    check_agent_or_factory(agent, _OpenAIAgentsAdapter.agent_classes, _OpenAIAgentsAdapter.agent_noun)
-    known = None
+    make = to_factory(agent, _OpenAIAgentsAdapter.agent_classes, _OpenAIAgentsAdapter.agent_noun)
     if isinstance(agent, Agent):
-        known = agent
         for member in walk_agents(agent):
             check_supported(member)
         agent_id = agent_id or to_agent_id(agent.name)
         name = name or agent.name
-    make = agent if known is None else lambda _: known
-    on_owner_loss = choose_on_owner_loss(agent_id, on_owner_loss, has_own_history=session is not None)
     declared = (make, agent_id, name, description, on_owner_loss, openwebui_tools)
-    return _OpenAIAgentsAdapter(*declared, context=context, session=session, run_config=run_config)
+    return _OpenAIAgentsAdapter(*declared, context=context, run_config=run_config)
 
 
 class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
     agent_classes = (Agent,)
     agent_noun = "an Agent of the OpenAI Agents SDK"
 
-    def __init__(
-        self, *declared: Any, context: ContextOf | None, session: SessionOf | None, run_config: RunConfig | None
-    ) -> None:
+    def __init__(self, *declared: Any, context: ContextOf | None, run_config: RunConfig | None) -> None:
         super().__init__(*declared)
         self._context = context
-        self._session = session
         # Shared by all runs, because its provider keeps the connections of models that are given by name.
         self._run_config = run_config or RunConfig()
         self._servers = ServerConnections()
@@ -103,22 +89,17 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
             await self._servers.close()
 
     async def run_turn(self, agent: OpenAIAgent, turn: AdapterTurn) -> None:
-        options = {
-            "context": await make_for_run(self._context, turn.context),
-            "session": await make_for_run(self._session, turn.context),
-        }
-        items, instructions = to_items(turn.context.messages)
-        with AnswerGuard(turn):
-            await self._run(agent, turn, items if self._session is None else items[-1:], instructions, **options)
+        context = await make_for_run(self._context, turn.context)
+        with discarding_unchecked_answer(turn):
+            await self._run(agent, turn, context=context)
 
     async def run_task(self, agent: OpenAIAgent, turn: AdapterTurn) -> None:
         settings = replace(agent.model_settings, tool_choice=None, parallel_tool_calls=None)
         plain = Agent[Any](agent.name, model=agent.model, model_settings=settings)
-        await self._run(plain, turn, *to_items(turn.context.messages))
+        await self._run(plain, turn)
 
-    async def _run(
-        self, agent: OpenAIAgent, turn: AdapterTurn, items: list[TResponseInputItem], instructions: str, **options: Any
-    ) -> None:
+    async def _run(self, agent: OpenAIAgent, turn: AdapterTurn, **options: Any) -> None:
+        items, instructions = to_items(turn.context.messages)
         hooks = AgentsHooks(turn, instructions)
         hooked_agents = HookedAgents(hooks, self._run_config, self._servers)
         options |= {"hooks": hooks, "run_config": hooked_agents.run_config}

@@ -7,29 +7,21 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from inspect import isawaitable, iscoroutinefunction
+from inspect import isawaitable
 from typing import Any, Final, cast
 
-import anyio.to_thread
 from agents import (
     Agent,
-    ApplyPatchTool,
     CodeInterpreterTool,
-    ComputerTool,
-    CustomTool,
     FileSearchTool,
     FunctionTool,
     Handoff,
-    HostedMCPTool,
     ImageGenerationTool,
-    LocalShellTool,
     Model,
     RunConfig,
     RunContextWrapper,
     RunHooks,
-    ShellTool,
     Tool,
-    ToolSearchTool,
     WebSearchTool,
     default_tool_error_function,
 )
@@ -38,7 +30,6 @@ from agents.mcp import MCPServer
 from agents.run_config import ToolErrorFormatterArgs
 from agents.sandbox import SandboxAgent
 from agents.tool import (
-    ProgrammaticToolCallingTool,
     ToolErrorFunction,
     invoke_function_tool,
     resolve_function_tool_failure_error_function,
@@ -47,46 +38,22 @@ from agents.tool import (
 )
 from agents.tool_context import ToolContext
 
+from callboard.calls import Tool as OpenWebUITool
 from callboard.errors import AgentError, InvalidArguments, ToolError, ToolTimeout
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.openai_agents.hooks import AgentsHooks
-from callboard.frameworks.openai_agents.hosted import hook_hosted_tool
 from callboard.frameworks.openai_agents.mcp import HookedServer, ServerConnections, recording_mcp_failures
 from callboard.frameworks.openai_agents.messages import to_tool_result
 from callboard.frameworks.openai_agents.model import HookedModel
-from callboard.frameworks.openai_agents.openwebui_tools import make_openwebui_tool
-from callboard.frameworks.openwebui_tools import choose_openwebui_tools
+from callboard.frameworks.turn import run_openwebui_tool
+from callboard_formats.arguments import parse_arguments
 
-RUN_LOCALLY: Final = (FunctionTool, CustomTool)
-"""Tools that the SDK runs in this process. Each call is counted, approved, timed and stored before its tool runs."""
+SUPPORTED: Final = (FunctionTool, CodeInterpreterTool, FileSearchTool, ImageGenerationTool, WebSearchTool)
+"""The supported classes of tools.
 
-RUN_BY_OPENAI: Final = (
-    CodeInterpreterTool,
-    FileSearchTool,
-    HostedMCPTool,
-    ImageGenerationTool,
-    ProgrammaticToolCallingTool,
-    ShellTool,
-    ToolSearchTool,
-    WebSearchTool,
-)
-"""Tools that OpenAI runs while it answers: a shell in a container of OpenAI's. Their calls are shown and counted."""
-
-_NO_FUNCTION: Final = (
-    "its calls are not calls of functions, so limits and approvals are not applied to them: give the agent a function "
-    "tool for each action it may do"
-)
-
-UNSUPPORTED: Final = {
-    ApplyPatchTool: _NO_FUNCTION,
-    ComputerTool: _NO_FUNCTION,
-    LocalShellTool: _NO_FUNCTION,
-    SandboxAgent: (
-        "its tools are made during the run, where Callboard does not see them: make it a plain Agent with function "
-        "tools for the actions it may do"
-    ),
-}
-"""Classes of the SDK that Callboard does not support, and the reasons."""
+Functions run in this process: each call is counted, approved, timed and stored before it runs. The others run at OpenAI
+while it answers: their calls are shown and counted.
+"""
 
 
 def check_supported(agent: Agent[Any]) -> None:
@@ -94,25 +61,19 @@ def check_supported(agent: Agent[Any]) -> None:
 
     Agents that it hands off to are not checked.
     """
-    if why := _explain_unsupported(agent):
-        raise AgentError(f"The agent '{agent.name}' ({type(agent).__name__}) cannot be served: {why}.")
+    if isinstance(agent, SandboxAgent):
+        raise AgentError(
+            f"The agent '{agent.name}' (SandboxAgent) cannot be served: its tools are made during the run, where "
+            "Callboard does not see them. Make it a plain Agent with function tools for the actions it may do."
+        )
     for tool in agent.tools:
-        if why := _explain_unsupported(tool):
+        if not isinstance(tool, SUPPORTED):
             tool_name = f"'{getattr(tool, 'name', '')}' ({type(tool).__name__})"
-            raise AgentError(f"The tool {tool_name} of the agent '{agent.name}' cannot be served: {why}.")
-
-
-def _explain_unsupported(candidate: Agent[Any] | Tool) -> str:
-    for refused, why in UNSUPPORTED.items():
-        if isinstance(candidate, refused):
-            return why
-    if isinstance(candidate, ShellTool) and candidate.executor is not None:
-        return _NO_FUNCTION
-    if isinstance(candidate, ToolSearchTool) and candidate.execution == "client":
-        return "the SDK does not run a tool search with execution='client': leave out execution"
-    if not isinstance(candidate, (Agent, *RUN_LOCALLY, *RUN_BY_OPENAI)):
-        return "Callboard does not know this class of tool, so it cannot apply limits and approvals to it"
-    return ""
+            raise AgentError(
+                f"The tool {tool_name} of the agent '{agent.name}' cannot be served: limits and approvals are applied "
+                "to calls of functions only. Give the agent a function tool for each action it may do, or an MCP "
+                "server as mcp_servers=[…]."
+            )
 
 
 def walk_agents(agent: Agent[Any]) -> Iterator[Agent[Any]]:
@@ -187,8 +148,22 @@ class HookedAgents:
         if self._hooks.outer_call_id is not None or len(self._hooks.agents) > 1:
             return ()
         own = {tool.name for tool in agent.tools}
-        turn = self._hooks.turn
-        return [make_openwebui_tool(turn, tool, self._served) for tool in choose_openwebui_tools(turn.context, own)]
+        offered = self._hooks.turn.context.openwebui_tools
+        return [self._make_openwebui_tool(tool) for tool in offered if tool.name not in own]
+
+    def _make_openwebui_tool(self, tool: OpenWebUITool) -> FunctionTool:
+        async def invoke(_: ToolContext[Any], arguments: str) -> str:
+            # A call whose arguments are not an object has been refused when the model wrote it.
+            return await run_openwebui_tool(self._hooks.turn, tool, **parse_arguments(arguments))
+
+        return FunctionTool(
+            tool.name,
+            tool.description,
+            dict(tool.parameters),
+            invoke,
+            strict_json_schema=False,
+            is_enabled=lambda *_: tool.name not in self._served,
+        )
 
     def _has_used_tools(self, agent: Agent[Any]) -> bool:
         """Return whether an agent that must call a tool has already done so, in a turn that another server started.
@@ -232,15 +207,15 @@ class HookedAgents:
 
     def _hook_tools(self, tools: Sequence[Tool]) -> list[Tool]:
         """Return the hooked tools, without the tools that cannot be offered."""
-        hooked: list[Tool | None] = []
+        hooked: list[Tool] = []
         for tool in tools:
             if isinstance(tool, FunctionTool):
                 hooked.append(self._hook_function(tool))
-            elif isinstance(tool, CustomTool):
-                hooked.append(self._hook_custom_tool(tool))
+            elif self._hooks.turn.calls.approval.names(tool.name):
+                self._hooks.turn.show_status(f"{tool.name} is left out: OpenAI runs it, so you cannot be asked first")
             else:
-                hooked.append(hook_hosted_tool(tool, self._hooks))
-        return [tool for tool in hooked if tool is not None]
+                hooked.append(tool)
+        return hooked
 
     def _hook_function(self, tool: FunctionTool) -> FunctionTool:
         """Return the tool with another error function: the SDK distinguishes failures from results in no other way."""
@@ -264,29 +239,6 @@ class HookedAgents:
         hooked.on_invoke_tool = with_function_tool_failure_error_handler(invoke, lambda *_: None)
         # Copied again, because the SDK binds a tool to its `on_invoke_tool` when it is copied.
         return set_function_tool_failure_error_function(copy(hooked), partial(self._describe_failure, tool))
-
-    def _hook_custom_tool(self, tool: CustomTool) -> CustomTool:
-        """Return the tool with its failures reported: the SDK sends the text of its exceptions to the model."""
-        function: Any = tool.on_invoke_tool
-
-        async def invoke(context: ToolContext[Any], text: str) -> Any:
-            async def perform() -> Any:
-                if iscoroutinefunction(function):
-                    return await function(context, text)
-                # In a thread, because it may block: then it blocks nothing else and can be abandoned.
-                result = await anyio.to_thread.run_sync(function, context, text, abandon_on_cancel=True)
-                return await result if isawaitable(result) else result
-
-            try:
-                return await self._hooks.run(context.tool_call_id, perform)
-            except Exception as raised:  # noqa: BLE001 - foreign code: a tool may raise anything, and the run goes on
-                error = tool_error(raised)
-            self._hooks.fail(context.tool_call_id, error)
-            raise ToolError(self._hooks.turn.mask(f"Error: {error}"))
-
-        hooked = copy(tool)
-        hooked.on_invoke_tool = invoke
-        return hooked
 
     async def _describe_failure(self, tool: FunctionTool, context: RunContextWrapper[Any], raised: Exception) -> str:
         """End a failed call, and return its error for the model.

@@ -15,7 +15,6 @@ from typing import Any
 
 from agents import (
     Agent,
-    FunctionTool,
     RunConfig,
     RunContextWrapper,
     RunHooks,
@@ -28,7 +27,7 @@ from agents.items import ToolApprovalItem
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
 
-from callboard.calls import ToolCall, ToolResult
+from callboard.calls import ToolCall
 from callboard.calls.call import RejectedCall
 from callboard.calls.running_tool import current_tool
 from callboard.errors import AgentError, ToolDenied, ToolError
@@ -52,7 +51,6 @@ class AgentsHooks(RunHooks[Any]):
         parent_call_id: The call that handed off to the current agent, or whose tool runs it; empty for the first.
         started: The calls that the SDK may run, by id.
         refused: The errors of calls that may not run, by id.
-        remote_calls: The calls for which OpenAI asked for approval, by the ids of its requests.
         failure: The exception of the last model request that failed.
         has_calls: The last answer had calls.
         was_cut_off: The last answer was shown in part but did not end.
@@ -70,7 +68,6 @@ class AgentsHooks(RunHooks[Any]):
         self.parent_call_id = ""
         self.started: dict[str, ToolCall] = {}
         self.refused: dict[str, ToolError] = {}
-        self.remote_calls: dict[str, str] = {}
         self.failure: Exception | None = None
         self.has_calls = False
         self.was_cut_off = False
@@ -137,14 +134,13 @@ class AgentsHooks(RunHooks[Any]):
         self,
         context: RunContextWrapper[Any],
         agent: Agent[Any],  # noqa: ARG002 - the SDK's contract
-        tool: Tool,
+        tool: Tool,  # noqa: ARG002 - the SDK's contract
         result: object,
     ) -> None:
-        """End the call of a local tool. If its failure was reported before, this has no effect."""
+        """End the call of a function. If its failure was reported before, this has no effect."""
         assert isinstance(context, ToolContext), "the context of a call"
-        output = to_tool_result(context, result) if isinstance(tool, FunctionTool) else ToolResult(str(result))
         self._mark_ended(context.tool_call_id)
-        self.turn.calls.complete(context.tool_call_id, output)
+        self.turn.calls.complete(context.tool_call_id, to_tool_result(context, result))
 
     async def on_handoff(
         self,

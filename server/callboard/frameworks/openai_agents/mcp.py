@@ -11,18 +11,14 @@ from typing import Any, Final
 
 import anyio
 import httpx
-import mcp.shared.exceptions
-import structlog
 from agents.exceptions import AgentsException
-from agents.mcp import MCPServer
+from agents.mcp import MCPServer, MCPServerManager
+from mcp.shared.exceptions import MCPError
 
 from callboard.errors import AgentError
 
-_log = structlog.get_logger(__name__)
-
 FAILURES: Final = (
-    # Named `McpError` before MCP 2.
-    getattr(mcp.shared.exceptions, "MCPError", None) or mcp.shared.exceptions.McpError,  # type: ignore[attr-defined] # of another release
+    MCPError,
     AgentsException,
     httpx.HTTPError,
     anyio.BrokenResourceError,
@@ -59,7 +55,9 @@ class ServerConnections:
 
     async def connect(self, server: MCPServer) -> MCPServer:
         """Return the server connected, or a connected server of the same configuration. Raises `AgentError`."""
-        connection = self._find(server)
+        configuration = _configuration(server)
+        found = (known for known in self._connections if server is known.server or configuration == known.configuration)
+        connection = next(found, None)
         is_managed = connection is not None and connection.server is server
         if not is_managed and getattr(server, "session", _NO_SESSION) is not None:
             return server
@@ -70,6 +68,7 @@ class ServerConnections:
             await connection.wait()
         except AgentError:
             self._remove(connection)
+            await connection.close()
             raise
         return connection.server
 
@@ -86,60 +85,32 @@ class ServerConnections:
         self._connections = []
         await asyncio.gather(*(connection.close() for connection in connections))
 
-    def _find(self, server: MCPServer) -> "_Connection | None":
-        configuration = _configuration(server)
-        for connection in self._connections:
-            if connection.server is server or connection.configuration == configuration:
-                return connection
-        return None
-
     def _remove(self, connection: "_Connection") -> None:
         if connection in self._connections:
             self._connections.remove(connection)
 
 
 class _Connection:
-    """One connected server. A single task connects and closes it, which MCP's transports require."""
+    """One server, which a task of the SDK's manager connects and closes: MCP's transports require one task for both."""
 
     def __init__(self, server: MCPServer) -> None:
         self.server = server
         self.configuration = _configuration(server)
-        self._connected = asyncio.Event()
-        self._closing = asyncio.Event()
+        self._manager = MCPServerManager([server], connect_timeout_seconds=None, connect_in_parallel=True)
         # With an empty context, because the connection outlives the run that happens to need it first.
-        self._task = asyncio.create_task(self._run(), name=f"MCP server {server.name}", context=Context())
+        self._connecting = asyncio.create_task(self._manager.connect_all(), context=Context())
 
     async def wait(self) -> None:
         """Return once the server is connected. Raises `AgentError`."""
-        connected = asyncio.create_task(self._connected.wait())
-        try:
-            await asyncio.wait({connected, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            connected.cancel()
-        if self._task.done():
-            reason = "it was closed" if self._task.cancelled() else self._task.exception() or "it was closed"
+        # Shielded, because another run may wait for it too.
+        if not await asyncio.shield(self._connecting):
+            reason = self._manager.errors.get(self.server)
             raise AgentError(f"Cannot connect to the MCP server '{self.server.name}': {reason}. Check that it starts.")
 
     async def close(self) -> None:
-        self._closing.set()
-        if not self._connected.is_set():
-            self._task.cancel()
-        await asyncio.wait({self._task})
-        if not self._task.cancelled() and (error := self._task.exception()):
-            _log.warning("mcp_server_not_closed", server=self.server.name, error=str(error))
-
-    async def _run(self) -> None:
-        try:
-            await _untyped(self.server).connect()
-            self._connected.set()
-            await self._closing.wait()
-        finally:
-            await _untyped(self.server).cleanup()
-
-
-def _untyped(server: MCPServer) -> Any:
-    # `connect` and `cleanup` have no annotations.
-    return server
+        self._connecting.cancel()
+        # In its own task, because the manager suppresses a cancellation.
+        await asyncio.shield(asyncio.create_task(self._manager.cleanup_all()))
 
 
 def _configuration(server: MCPServer) -> tuple[type[MCPServer], dict[str, Any]]:
@@ -172,7 +143,6 @@ class HookedServer:
     async def call_tool(self, tool_name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a tool, and record a failure."""
         result: Any = await self._server.call_tool(tool_name, *args, **kwargs)
-        # Named `isError` before MCP 2.
-        if getattr(result, "is_error", False) or getattr(result, "isError", False):
+        if result.is_error:
             _failures.get([]).append(tool_name)
         return result

@@ -1,4 +1,7 @@
-"""Converts a conversation to items of the Responses API, the SDK's form for every model, and reads tools' outputs."""
+"""Converts a conversation to items of the Responses API, the SDK's form for every model, and reads tools' outputs.
+
+The calls of tools that OpenAI runs (Responses API only) arrive with the answer, already run.
+"""
 
 import mimetypes
 from collections.abc import Mapping, Sequence
@@ -7,8 +10,16 @@ from typing import Any, cast
 from agents import ItemHelpers, TResponseInputItem
 from agents.models.fake_id import FAKE_RESPONSES_ID
 from agents.tool_context import ToolContext
+from openai.types.responses import (
+    ResponseCodeInterpreterToolCall,
+    ResponseFileSearchToolCall,
+    ResponseFunctionWebSearch,
+    ResponseOutputItem,
+)
+from openai.types.responses.response_output_item import ImageGenerationCall
 
-from callboard.calls import ToolResult
+from callboard.calls import ToolCall, ToolResult
+from callboard.errors import ToolError
 from callboard.models import ChatDict, with_valid_arguments
 from callboard.models.messages import content_text
 
@@ -116,3 +127,32 @@ def _to_file(part: Mapping[str, Any]) -> Item | None:
         case _:
             return None
     return {"type": "file", "url": url, **({"name": name} if name else {})}
+
+
+def read_hosted_call(item: ResponseOutputItem) -> tuple[ToolCall, ToolResult | ToolError] | None:
+    """Return the call that an item of an answer is, and its outcome; None for items that are not hosted calls."""
+    match item:
+        case ResponseFunctionWebSearch():
+            action = item.action.model_dump(exclude_none=True) if item.action else {}
+            return ToolCall(item.id, "web_search", action), _to_outcome(item.status, "searched")
+        case ResponseFileSearchToolCall():
+            found = "\n\n".join(f"{found_file.filename}: {found_file.text}" for found_file in item.results or ())
+            return ToolCall(item.id, "file_search", {"queries": item.queries}), _to_outcome(item.status, found)
+        case ResponseCodeInterpreterToolCall():
+            outputs = item.outputs or ()
+            logs = "\n".join(output.logs for output in outputs if output.type == "logs")
+            plots = tuple({"type": "image", "url": output.url} for output in outputs if output.type == "image")
+            return ToolCall(item.id, "code_interpreter", {"code": item.code or ""}), _to_outcome(
+                item.status, logs, plots
+            )
+        case ImageGenerationCall():
+            drawn = ({"type": "image", "url": f"data:image/png;base64,{item.result}"},) if item.result else ()
+            return ToolCall(item.id, "image_generation", {}), _to_outcome(item.status, "drawn", drawn)
+        case _:
+            return None
+
+
+def _to_outcome(status: str, text: str, files: tuple[dict[str, Any], ...] = ()) -> ToolResult | ToolError:
+    if status == "failed":
+        return ToolError("It failed at OpenAI, without a reason.")
+    return ToolResult(text, files=files)

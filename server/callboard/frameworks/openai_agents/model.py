@@ -22,7 +22,6 @@ from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
     ResponseCreatedEvent,
-    ResponseCustomToolCall,
     ResponseErrorEvent,
     ResponseFailedEvent,
     ResponseFunctionCallArgumentsDeltaEvent,
@@ -42,14 +41,10 @@ import callboard_formats
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
 from callboard.frameworks.openai_agents.hooks import AgentsHooks
-from callboard.frameworks.openai_agents.hosted import read_hosted_call, read_hosted_result
-from callboard.frameworks.openai_agents.messages import count_messages
+from callboard.frameworks.openai_agents.messages import count_messages, read_hosted_call
 from callboard.frameworks.turn import CallLimitIgnored, to_source
 from callboard.observers import ObservedRequest
 from callboard_formats.arguments import parse_arguments
-
-LocalCallItem = ResponseFunctionToolCall | ResponseCustomToolCall
-"""The items of an answer that are calls which the SDK runs in this process."""
 
 MODEL_FAILURES = (AgentsException, openai.OpenAIError, httpx.HTTPError)
 """The exceptions of the SDK's models and its extensions."""
@@ -160,7 +155,7 @@ class _StreamedAnswer:
         self._streaming_calls: dict[int, tuple[str, str]] = {}
         self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
         self._item_ids: defaultdict[str, deque[str]] = defaultdict(deque)
-        self._assigned: dict[int, LocalCallItem] = {}
+        self._assigned: dict[int, ResponseFunctionToolCall] = {}
         self._items: list[ResponseOutputItem] = []
 
     async def read_event(self, event: TResponseStreamEvent, observed: ObservedRequest) -> None:
@@ -201,80 +196,67 @@ class _StreamedAnswer:
 
     def _show_start(self, item: ResponseOutputItem, index: int) -> None:
         """Show the start of an item if it is a call."""
-        if isinstance(item, LocalCallItem):
+        if isinstance(item, ResponseFunctionToolCall):
             if self._is_last_request:
                 raise CallLimitIgnored
             call_id = self._claim(item.call_id)
-            if isinstance(item, ResponseCustomToolCall):
-                self._turn.show_arguments(call_id, item.name, "")
-            elif item.name not in self._handoffs:
+            if item.name not in self._handoffs:
                 self._streaming_calls[index] = call_id, item.name
-        elif (hosted := read_hosted_call(item, self._hooks.remote_calls)) is not None:
+        elif (hosted := read_hosted_call(item)) is not None:
             self._turn.show_arguments(hosted[0].id, hosted[0].name, "")
 
     async def _handle_item(self, item: ResponseOutputItem) -> None:
         """Handle a complete item of the answer."""
         self._items.append(item)
-        if isinstance(item, LocalCallItem):
+        if isinstance(item, ResponseFunctionToolCall):
             self._assign_id(item, self._item_ids)
-        elif (hosted := read_hosted_call(item, self._hooks.remote_calls)) is not None:
+        elif (hosted := read_hosted_call(item)) is not None:
             call, ended = hosted
             self._turn.calls.count(call.id, call.name)
             await self._turn.calls.start(replace(call, parent_call_id=self._hooks.parent_call_id))
             if isinstance(ended, ToolError):
                 self._turn.calls.fail(call.id, ended)
-            elif ended is not None:
+            else:
                 self._turn.calls.complete(call.id, ended)
-        elif (end := read_hosted_result(item)) is not None:
-            self._turn.calls.complete(*end)
 
     async def _handle_end(self, response: Response) -> None:
         output = response.output or self._items
         response.output = output
-        calls = [item for item in output if isinstance(item, LocalCallItem)]
+        calls = [item for item in output if isinstance(item, ResponseFunctionToolCall)]
         self._hooks.has_calls = bool(calls)
         for item in calls:
             await self._start_call(item)
         for message in output:
             if isinstance(message, ResponseOutputMessage):
-                annotations = [
-                    annotation for part in message.content for annotation in getattr(part, "annotations", ())
-                ]
-                cited = {
-                    annotation.url: annotation.title for annotation in annotations if annotation.type == "url_citation"
-                }
-                for url, title in cited.items():
-                    self._turn.add_source(to_source(url, title))
+                for annotation in (found for part in message.content for found in getattr(part, "annotations", ())):
+                    if annotation.type == "url_citation":
+                        self._turn.add_source(to_source(annotation.url, annotation.title))
         self.is_whole = True
 
-    async def _start_call(self, item: LocalCallItem) -> None:
+    async def _start_call(self, item: ResponseFunctionToolCall) -> None:
         """Start a call, or refuse a call that cannot be run."""
         if self._is_last_request:
             raise CallLimitIgnored
         self._assign_id(item, self._ids)
-        if isinstance(item, ResponseCustomToolCall):
-            call = ToolCall(item.call_id, item.name, {"input": item.input})
-        elif item.name in self._handoffs:
+        if item.name in self._handoffs:
             self._hooks.handoff_id = item.call_id
             return
-        else:
-            call = ToolCall(item.call_id, item.name, item.arguments)
+        call = ToolCall(item.call_id, item.name, item.arguments)
         names = [tool.name for tool in self._tools]
         if call.name not in names:
             there_are = ", ".join(names) or "none"
             self._hooks.refuse(call, UnknownTool(f"There is no tool '{call.name}'. The tools are: {there_are}."))
             return
-        if isinstance(item, ResponseFunctionToolCall):
-            try:
-                parse_arguments(item.arguments)
-            except callboard_formats.InvalidArguments as error:
-                self._hooks.refuse(call, InvalidArguments(str(error)))
-                # Chat templates parse the arguments of earlier calls, and some endpoints fail if they are not JSON.
-                item.arguments = "{}"
-                return
+        try:
+            parse_arguments(item.arguments)
+        except callboard_formats.InvalidArguments as error:
+            self._hooks.refuse(call, InvalidArguments(str(error)))
+            # Chat templates parse the arguments of earlier calls, and some endpoints fail if they are not JSON.
+            item.arguments = "{}"
+            return
         await self._hooks.start(replace(call, arguments=call.arguments or "{}"))
 
-    def _assign_id(self, call: LocalCallItem, ids: "defaultdict[str, deque[str]]") -> None:
+    def _assign_id(self, call: ResponseFunctionToolCall, ids: "defaultdict[str, deque[str]]") -> None:
         """Replace the call's id by the id with which it was shown, or by a new one.
 
         Each call arrives twice, as an item and in the complete answer, as the same object or as two.

@@ -12,13 +12,12 @@ from pydantic_ai.usage import UsageLimits
 from callboard.agents import RunContext
 from callboard.agents.context import OnOwnerLoss
 from callboard.errors import AgentError
-from callboard.frameworks.adapter import Factory, FrameworkAgent, check_agent_or_factory, make_for_run, to_agent_id
+from callboard.frameworks.adapter import Factory, FrameworkAgent, make_for_run, to_agent_id, to_factory
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.pydantic_ai.hooks import ClientCapability, PydanticAIHooks
+from callboard.frameworks.pydantic_ai.hooks import ClientCapability, PydanticAIHooks, hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.messages import to_conversation
-from callboard.frameworks.pydantic_ai.patches import hook_agents_in_tools
 from callboard.frameworks.pydantic_ai.stream import EventTranslator
-from callboard.frameworks.turn import AdapterTurn, AnswerGuard, CallLimitIgnored
+from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored, discarding_unchecked_answer
 from callboard.openwebui.requests import OpenWebUITools
 
 PydanticAgent = AbstractAgent[Any, Any]
@@ -54,14 +53,11 @@ def from_pydantic_ai(
     Raises:
         AgentError: The agent cannot be served as declared.
     """
-    check_agent_or_factory(agent, _PydanticAIAdapter.agent_classes, _PydanticAIAdapter.agent_noun)
+    make = to_factory(agent, _PydanticAIAdapter.agent_classes, _PydanticAIAdapter.agent_noun)
     hook_agents_in_tools()
-    known = None
     if isinstance(agent, AbstractAgent):
-        known = agent
         agent_id = agent_id or to_agent_id(agent.name or "")
         name = name or agent.name or ""
-    make = agent if known is None else lambda _: known
     return _PydanticAIAdapter(make, agent_id, name, description, on_owner_loss, openwebui_tools, deps=deps)
 
 
@@ -74,7 +70,7 @@ class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
         self._deps = deps
 
     async def run_turn(self, agent: PydanticAgent, turn: AdapterTurn) -> None:
-        with AnswerGuard(turn):
+        with discarding_unchecked_answer(turn):
             await self._run(agent, turn, deps=await make_for_run(self._deps, turn.context))
 
     async def run_task(self, agent: PydanticAgent, turn: AdapterTurn) -> None:
@@ -82,15 +78,15 @@ class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
 
     async def _run(self, agent: PydanticAgent, turn: AdapterTurn, **options: Any) -> None:
         hooks = PydanticAIHooks(turn)
-        conversation = to_conversation(turn.context.messages)
+        prompt, history, instructions = to_conversation(turn.context.messages)
         run = agent.run_stream_events(
-            conversation.prompt,
-            message_history=conversation.history,
+            prompt,
+            message_history=history,
             conversation_id=turn.context.chat_id,
             usage_limits=UsageLimits(request_limit=None),
             infer_name=False,
             # pydantic-ai leaves the agent's system prompt out if there is a history.
-            capabilities=[hooks, ClientCapability(hooks, conversation.instructions), ReinjectSystemPrompt()],
+            capabilities=[hooks, ClientCapability(hooks, instructions), ReinjectSystemPrompt()],
             **options,
         )
         try:

@@ -1,15 +1,20 @@
-"""Capabilities around the requests and calls of a pydantic-ai run, which apply the server's limits.
+"""Capabilities around the requests and calls of a pydantic-ai run and of the agents that its tools run.
+
+They apply the server's limits.
 
 The run's events come late and carry no usable ids. So everything that must happen before a tool runs, or between a
 model's answer and its calls, is done here. `stream` translates the events for the rest.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import cache, wraps
 from typing import Any
 
+from pydantic_ai import Agent
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
@@ -39,12 +44,14 @@ from typing_extensions import override
 from callboard.calls import ToolCall
 from callboard.calls.call import RejectedCall
 from callboard.calls.executor import error_text
+from callboard.calls.forms import read_form
+from callboard.calls.running_tool import current_tool
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
+from callboard.frameworks.progress import report_progress
 from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
-from callboard.frameworks.pydantic_ai.questions import ask_for_result
 from callboard.frameworks.pydantic_ai.toolset import RETRIES, UnlimitedRetriesToolset, make_openwebui_toolset
-from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored
+from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored, ask_user
 from callboard.observers import ObservedRequest
 
 Arguments = dict[str, Any]
@@ -219,7 +226,7 @@ class PydanticAIHooks(AbstractCapability[Any]):
         await self._start(call)
         if kind == "question":
             try:
-                return await ask_for_result(call, tool, self.turn)
+                return await _ask_for_result(call, tool, self.turn)
             except ToolError as error:
                 return self._fail(call, error)
         return self._fail(
@@ -241,6 +248,30 @@ class PydanticAIHooks(AbstractCapability[Any]):
     def _fail(self, call: ToolCallPart, error: ToolError) -> str:
         self.turn.calls.fail(call.tool_call_id, error)
         return self.turn.mask(f"Error: {error}")
+
+
+async def _ask_for_result(call: ToolCallPart, tool: ToolDefinition | None, turn: AdapterTurn) -> Any:
+    """Return the user's answer as the result of the call. The question is the call's arguments.
+
+    The type that the tool returns is the form: the fields of an object, the choices of a `Literal`, otherwise a text.
+    Raises `ToolError` if the user cannot be asked or does not answer, or if the object is not flat.
+    """
+    message = _write_arguments(call.args_as_dict()) or (tool and tool.description) or call.tool_name
+    schema = (tool and tool.return_schema) or {}
+    if not schema.get("properties"):
+        return await ask_user(turn, "input", message, call.tool_call_id, choices=list(map(str, schema.get("enum", ()))))
+    try:
+        form = read_form(schema)
+    except ValueError as error:
+        raise ToolError(f"Not run: {call.tool_name} cannot ask the user, because {error}.") from error
+    return await ask_user(turn, "form", message, call.tool_call_id, schema=form)
+
+
+def _write_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return the only argument, or a line for each."""
+    if len(arguments) == 1:
+        return str(*arguments.values())
+    return "\n".join(f"{name}: {value}" for name, value in arguments.items())
 
 
 def _is_rejection(part: object, output_tools: set[str]) -> bool:
@@ -358,3 +389,38 @@ class ClientCapability(ModelRequests):
 
 def _by_id(calls: Sequence[ToolCallPart], results: Sequence[Any]) -> dict[str, Any]:
     return {call.tool_call_id: result for call, result in zip(calls, results, strict=True)}
+
+
+@cache
+def hook_agents_in_tools() -> None:
+    """Add hooks to agents that a tool runs, and report the events that a tool emits.
+
+    Without a running turn nothing changes.
+    """
+    iterate = Agent.iter
+    run_sync = AbstractAgent.run_sync
+    emit = RunContext.emit
+
+    @wraps(iterate)
+    def iterate_hooked(agent: Any, *args: Any, **kwargs: Any) -> Any:
+        if (turn := turn_of_tool.get()) is not None:
+            kwargs["capabilities"] = [PydanticAIHooks(turn), ModelRequests(turn), *(kwargs.get("capabilities") or ())]
+        return iterate(agent, *args, **kwargs)
+
+    @wraps(run_sync)
+    def run_in_the_loop(agent: Any, *args: Any, **kwargs: Any) -> Any:
+        if (tool := current_tool.get()) is None or turn_of_tool.get() is None:
+            return run_sync(agent, *args, **kwargs)
+        tool.refuse_to_block(f"run_sync() of the agent '{agent.name}'", "use `await agent.run(…)` there")
+        return tool.wait_for(agent.run(*args, **kwargs))
+
+    @wraps(emit)
+    async def report_and_emit(context: RunContext[Any], event: Any) -> Any:
+        if turn_of_tool.get() is not None:
+            # Reported here because the run's events come late: the call may have ended before them.
+            report_progress(event)
+        return await emit(context, event)
+
+    Agent.iter = iterate_hooked  # type: ignore[method-assign, assignment] # in front of it
+    AbstractAgent.run_sync = run_in_the_loop  # type: ignore[method-assign, assignment] # in front of it
+    RunContext.emit = report_and_emit  # type: ignore[method-assign] # in front of it

@@ -1,7 +1,7 @@
 """Converts a conversation to pydantic-ai's messages, and its tool results and files to Callboard's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -34,44 +34,34 @@ Prompt = str | list[UserContent]
 _KINDS = {ImageUrl: "image", AudioUrl: "audio", VideoUrl: "video", DocumentUrl: "file"}
 
 
-@dataclass(slots=True)
-class Conversation:
-    """A conversation for a pydantic-ai run.
+def to_conversation(messages: Sequence[ChatDict]) -> tuple[Prompt | None, list[ModelMessage], str]:
+    """Convert a conversation, with its tool calls and results. Every call's arguments are JSON.
 
-    `prompt` is the last message if the user wrote it, `history` the messages before it, and `instructions` the text of
-    the client's system messages.
+    Return the last message if the user wrote it, the messages before it, and the text of the client's system messages.
     """
-
-    history: list[ModelMessage] = field(default_factory=list)
-    prompt: Prompt | None = None
-    instructions: str = ""
-
-
-def to_conversation(messages: Sequence[ChatDict]) -> Conversation:
-    """Convert a conversation, with its tool calls and results. Every call's arguments are JSON."""
-    conversation = Conversation()
+    prompt = None
+    history: list[ModelMessage] = []
+    instructions = []
     names: dict[str, str] = {}
     native = with_valid_arguments(messages)
     if native and native[-1]["role"] == "user":
-        conversation.prompt = _user_content(native.pop().get("content"))
-    instructions = []
+        prompt = _user_content(native.pop().get("content"))
     for message in native:
         content = message.get("content")
         match message["role"]:
             case "assistant":
                 calls = message.get("tool_calls") or ()
                 names |= {call["id"]: call["function"]["name"] for call in calls}
-                _append_answer(conversation.history, content_text(content), calls)
+                _append_answer(history, content_text(content), calls)
             case "tool":
                 call_id = message["tool_call_id"]
                 result = ToolReturnPart(names.get(call_id, ""), content_text(content), call_id)
-                conversation.history.append(ModelRequest([result]))
+                history.append(ModelRequest([result]))
             case "user":
-                conversation.history.append(ModelRequest([UserPromptPart(_user_content(content))]))
+                history.append(ModelRequest([UserPromptPart(_user_content(content))]))
             case _:
                 instructions.append(content_text(content).strip())
-    conversation.instructions = "\n\n".join(filter(None, instructions))
-    return conversation
+    return prompt, history, "\n\n".join(filter(None, instructions))
 
 
 def without_system_prompts(messages: Sequence[ModelMessage]) -> tuple[list[str], list[ModelMessage]]:

@@ -22,13 +22,12 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolCallPartDelta,
 )
-from pydantic_core import from_json, to_json, to_jsonable_python
 
 from callboard.calls import ToolCall
 from callboard.frameworks.progress import to_status_report
 from callboard.frameworks.pydantic_ai.hooks import PydanticAIHooks
 from callboard.frameworks.pydantic_ai.messages import to_file, to_tool_result
-from callboard.frameworks.turn import to_source
+from callboard.frameworks.turn import is_same_output, to_source, to_text
 from callboard_protocol import Source
 
 
@@ -40,7 +39,6 @@ class EventTranslator:
         self._turn = hooks.turn
         self._calls: dict[int, tuple[str, str]] = {}
         self._is_output_call = False
-        self._cited: set[str] = set()
 
     async def follow(self, events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]]) -> None:
         """Translate events until the run ends."""
@@ -65,11 +63,11 @@ class EventTranslator:
 
     def _apply_output(self, output: object) -> None:
         """Add the run's output if the model did not write it as text, or replace the text if a validator changed it."""
-        text = output if isinstance(output, str) else _to_json(output)
+        text = to_text(output)
         if self._is_output_call:
             # The output was the arguments of a call, which are not shown.
             self._turn.add_text(text)
-        elif (draft := self._turn.draft.strip()) and not _is_same(output, draft):
+        elif (draft := self._turn.draft.strip()) and not is_same_output(output, draft):
             self._turn.replace_text(text)
 
     def _start_part(self, event: PartStartEvent) -> None:
@@ -108,14 +106,11 @@ class EventTranslator:
         for cited in (source for citation in citations or () for source in citation.sources):
             text = "\n\n".join(cited.excerpts)
             if cited.kind == "web":
-                key = cited.url
                 source = to_source(cited.url, cited.title, text)
             else:
-                key = cited.title or cited.document_id or "document"
-                source = Source(source={"name": key}, document=(text or key,), metadata=({"source": key},))
-            if key not in self._cited:
-                self._cited.add(key)
-                self._turn.add_source(source)
+                name = cited.title or cited.document_id or "document"
+                source = Source(source={"name": name}, document=(text or name,), metadata=({"source": name},))
+            self._turn.add_source(source)
 
     def _show_status(self, event: CustomEvent) -> None:
         """Show the progress that a hook of the run reports. Progress of tools has already been reported."""
@@ -133,25 +128,8 @@ class EventTranslator:
 
 def _format_reason(content: object) -> str:
     """Return the reason for a failed call as text; pydantic's list of validation errors becomes one line."""
-    if isinstance(content, str):
-        return content
     if isinstance(content, list) and all(
         isinstance(error, dict) and {"loc", "msg"} <= error.keys() for error in content
     ):
         return "; ".join(": ".join(filter(None, [".".join(map(str, error["loc"])), error["msg"]])) for error in content)
-    return _to_json(content)
-
-
-def _is_same(output: object, text: str) -> bool:
-    """Return whether a run's output is the model's text, or the object that the text is as JSON."""
-    if isinstance(output, str):
-        return output.strip() == text
-    try:
-        return bool(from_json(text) == to_jsonable_python(output, serialize_unknown=True))
-    except ValueError:
-        # An output function made the object from the text.
-        return True
-
-
-def _to_json(value: object) -> str:
-    return to_json(value, serialize_unknown=True).decode()
+    return to_text(content)

@@ -8,8 +8,7 @@ from pydantic_ai.tools import RunContext, Tool
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
 from typing_extensions import override
 
-from callboard.frameworks.openwebui_tools import run_openwebui_tool
-from callboard.frameworks.turn import AdapterTurn
+from callboard.frameworks.turn import AdapterTurn, run_openwebui_tool
 
 RETRIES = 1_000_000
 """The number of failures that pydantic-ai allows a call: practically unlimited. The turn's own limits end the turn
