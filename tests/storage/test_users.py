@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Select, column, select, table
 
 from callboard._history import NewResponse, Turn
-from callboard._history.records import HistoryCall
+from callboard._history.turns import HistoryCall
 from callboard.storage import Store
 from callboard.storage.sql.database import ROWS_PER_PAGE
 from callboard.storage.sql.tables import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard._history.records import message_text
+from callboard._history.turns import message_text
 from callboard.storage.words import MAX_INDEXED_CHARS, MAX_TERMS, excerpt, index_text, parse_query, to_fts5, to_tsquery
 
 

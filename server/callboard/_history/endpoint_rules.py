@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import dropwhile, groupby, takewhile
 from typing import Any
 
-from callboard._history.records import ChatDict
+from callboard._history.turns import ChatDict
 
 NO_ANSWER = "(This turn ended here, without an answer.)"
 _SYSTEM = ("system", "developer")

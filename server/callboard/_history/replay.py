@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from callboard._call_ids import new_call_id
 from callboard._history.endpoint_rules import move_parts, order_messages
-from callboard._history.records import ChatDict, HistoryCall
-from callboard._history.turns import format_call, insert_turns_by_message_id
+from callboard._history.turns import ChatDict, HistoryCall, format_call, insert_turns_by_message_id
 from callboard.sources import read_sources, source_number
 from callboard_protocol.events import EXTERNAL_ID_PREFIX
 

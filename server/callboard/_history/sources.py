@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from callboard._history.records import HistoryCall
+from callboard._history.turns import HistoryCall
 from callboard.sources import find_cited_numbers, read_sources, source_number
 
 NOTHING_CITED = "The search did not produce any relevant information that could be cited."

@@ -7,7 +7,7 @@ tokeniser of every model.
 from collections.abc import Sequence
 from itertools import pairwise
 
-from callboard._history.records import ChatDict
+from callboard._history.turns import ChatDict
 
 CHARS_PER_TOKEN = 4
 PART_TOKENS = 1000

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from callboard._history.records import ChatDict, HistoryCall, StoredStatus
 from callboard._history.sources import CompactResults, compact_message_tools
+from callboard._history.turns import ChatDict, HistoryCall, StoredStatus
 from callboard.text import storable
 
 MAX_EVENTS = 100

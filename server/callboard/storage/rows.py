@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from callboard._history import HistoryCall
-from callboard._history.records import StoredStatus
+from callboard._history.turns import StoredStatus
 from callboard.storage.values import CallState, StoredCall
 from callboard_protocol.endings import find_ending
 

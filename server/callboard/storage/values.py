@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Literal, Self, TypeVar
 
-from callboard._history.records import StoredStatus
+from callboard._history.turns import StoredStatus
 
 T = TypeVar("T")
 

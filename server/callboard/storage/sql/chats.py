@@ -15,13 +15,12 @@ from typing import Any
 from sqlalchemy import Boolean, ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
 from callboard._history import ChatHistory
-from callboard._history.records import StoredStatus
-from callboard._history.turns import group_calls, read_turns
+from callboard._history.turns import StoredStatus, group_calls, read_turns
 from callboard.errors import UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
-from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T
-from callboard.storage.sql.queries import UserChats, match_call, read_page, unknown_chat
-from callboard.storage.sql.tables import chats, messages, records, response_items, runs, tool_events
+from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T, Work
+from callboard.storage.sql.queries import match_call, read_page
+from callboard.storage.sql.tables import chats, is_owned_by, messages, records, response_items, runs, tool_events
 from callboard.storage.sql.waiting import WAITS
 from callboard.storage.values import (
     DIGEST_CHARS,
@@ -76,6 +75,31 @@ CALL_COLUMNS = (
     messages.c.tool_name,
     messages.c.arguments,
 )
+
+
+class UserChats:
+    """The chats of one user, or of all users for `ANY_USER`."""
+
+    def __init__(self, database: Database, user_id: object) -> None:
+        self._database = database
+        self._user_id = user_id
+        self._is_mine = is_owned_by(chats.c.user_id, user_id)
+
+    async def _read_chat(self, chat_id: str, read: Work[T]) -> T:
+        """Run `read` and return its result; raises `UnknownChat` if the user has no such chat."""
+        find_chat = select(chats.c.id).where(chats.c.id == chat_id, self._is_mine)
+
+        def check_and_read(connection: Connection) -> T:
+            if connection.execute(find_chat).first() is None:
+                raise unknown_chat(chat_id)
+            return read(connection)
+
+        return await self._database.read(check_and_read)
+
+
+def unknown_chat(chat_id: str) -> UnknownChat:
+    """Return the error for a chat that does not exist or is another user's; both look the same to the client."""
+    return UnknownChat(f"there is no chat {chat_id!r} of this user")
 
 
 class Chats(UserChats):

@@ -14,24 +14,22 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 from sqlalchemy import ColumnElement, Connection, func, or_, select, tuple_
 
-from callboard._history.records import message_text
+from callboard._history.turns import message_text
 from callboard.errors import RequestError
 from callboard.openwebui.requests import strip_context
 from callboard.storage.rows import read_call
-from callboard.storage.sql.chats import read_statuses
+from callboard.storage.sql.chats import UserChats, read_statuses
 from callboard.storage.sql.database import Rows
 from callboard.storage.sql.queries import (
     INVALID_CURSOR,
     IS_CALL,
     IS_FAILURE,
-    UserChats,
-    is_owned_by,
     match_call,
     read_cursor,
     read_page,
     write_cursor,
 )
-from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages, runs
+from callboard.storage.sql.tables import MESSAGE_WORDS, chats, is_owned_by, messages, runs
 from callboard.storage.summaries import (
     CallSummary,
     ChatSummary,

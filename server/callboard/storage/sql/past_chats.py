@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, select
 
-from callboard._history.records import message_text
+from callboard._history.turns import message_text
 from callboard.storage.sql.database import Database
 from callboard.storage.sql.overview import EXCERPT_CHARS, summarise_chats
 from callboard.storage.sql.tables import MESSAGE_WORDS, chats, messages

@@ -4,12 +4,12 @@ import base64
 import json
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, and_, select, true
+from sqlalchemy import ColumnElement, Connection, and_
 
-from callboard.errors import RequestError, UnknownChat
-from callboard.storage.sql.database import Database, Query, Rows, T, Work
-from callboard.storage.sql.tables import chats, messages
-from callboard.storage.values import ANY_USER, CallState, ToolCallFilter
+from callboard.errors import RequestError
+from callboard.storage.sql.database import Query, Rows
+from callboard.storage.sql.tables import messages
+from callboard.storage.values import CallState, ToolCallFilter
 from callboard_protocol.endings import ENDINGS
 
 MAX_ROW_ID = 2**63 - 1
@@ -83,33 +83,3 @@ def read_page(
     ordered = query.order_by(row_id if is_oldest_first else row_id.desc())
     rows = connection.execute(ordered.limit(limit + 1)).all()
     return rows[:limit], write_cursor(rows[limit - 1].id) if len(rows) > limit else None
-
-
-def is_owned_by(owner: ColumnElement[str | None], user_id: object) -> ColumnElement[bool]:
-    """Return the condition that a row is this user's; it is true for `ANY_USER`."""
-    return true() if user_id is ANY_USER else owner == user_id
-
-
-class UserChats:
-    """The chats of one user, or of all users for `ANY_USER`."""
-
-    def __init__(self, database: Database, user_id: object) -> None:
-        self._database = database
-        self._user_id = user_id
-        self._is_mine = is_owned_by(chats.c.user_id, user_id)
-
-    async def _read_chat(self, chat_id: str, read: Work[T]) -> T:
-        """Run `read` and return its result; raises `UnknownChat` if the user has no such chat."""
-        find_chat = select(chats.c.id).where(chats.c.id == chat_id, self._is_mine)
-
-        def check_and_read(connection: Connection) -> T:
-            if connection.execute(find_chat).first() is None:
-                raise unknown_chat(chat_id)
-            return read(connection)
-
-        return await self._database.read(check_and_read)
-
-
-def unknown_chat(chat_id: str) -> UnknownChat:
-    """Return the error for a chat that does not exist or is another user's; both look the same to the client."""
-    return UnknownChat(f"there is no chat {chat_id!r} of this user")

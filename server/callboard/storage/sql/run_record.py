@@ -18,9 +18,8 @@ import structlog
 from sqlalchemy import Connection, Executable, Table, and_, bindparam, delete, func, insert, select, update
 
 from callboard._history import StoredTurn
-from callboard._history.records import message_text
 from callboard._history.turn_rows import MAX_EVENTS, ChangedRow, NewRow, NewStatus, RowChange, Turn, TurnRows
-from callboard._history.turns import read_turns
+from callboard._history.turns import message_text, read_turns
 from callboard.errors import RunLost, StorageError
 from callboard.storage.rows import read_history_call
 from callboard.storage.sql.database import Database

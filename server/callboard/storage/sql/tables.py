@@ -12,6 +12,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Double,
     ForeignKey,
     Index,
@@ -25,9 +26,12 @@ from sqlalchemy import (
     column,
     false,
     table,
+    true,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+
+from callboard.storage.values import ANY_USER
 
 # Named constraints, so that later migrations can refer to them on every database.
 metadata = MetaData(
@@ -250,3 +254,8 @@ _INDEX_COLUMNS = ("rowid", "words", "rank")
 MESSAGE_WORDS = table("message_words", *map(column, _INDEX_COLUMNS))
 MEMORY_WORDS = table("memory_words", *map(column, _INDEX_COLUMNS))
 """A search also finds other forms of English words (`drinking` for `drinks`); on SQLite its tokenizer does this."""
+
+
+def is_owned_by(owner: ColumnElement[str | None], user_id: object) -> ColumnElement[bool]:
+    """Return the condition that a row is this user's; it is true for `ANY_USER`."""
+    return true() if user_id is ANY_USER else owner == user_id

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select, update
 
 from callboard.storage.sql.database import Database
-from callboard.storage.sql.queries import is_owned_by, read_page
-from callboard.storage.sql.tables import chats, messages, now, run_inputs, runs
+from callboard.storage.sql.queries import read_page
+from callboard.storage.sql.tables import chats, is_owned_by, messages, now, run_inputs, runs
 from callboard.storage.values import GivenAnswer, Page, WaitingApproval
 from callboard_protocol.events import APPROVAL_PREFIX
 
