@@ -16,7 +16,7 @@ from sqlalchemy import Boolean, ColumnElement, Connection, and_, bindparam, dele
 
 from callboard._history import ChatHistory
 from callboard._history.turns import StoredStatus, group_calls, read_turns
-from callboard.errors import UnknownToolCall
+from callboard.errors import UnknownChat, UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T, Work
 from callboard.storage.sql.queries import match_call, read_page
