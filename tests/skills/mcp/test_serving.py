@@ -39,7 +39,7 @@ SERVER = str(HERE / "our_server.py")
 assert connection
 AGENTS = f"""
 from callboard import Agent, register
-from callboard.skills.mcp import McpServer
+from callboard.skills import McpServer
 register(Agent("mine", skills=(McpServer("ours", command={sys.executable!r}, args=({SERVER!r},)),)))
 register(Agent("broken", skills=(McpServer("none", command="/no/such/command"),)))
 """
