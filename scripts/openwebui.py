@@ -111,7 +111,7 @@ def _runs(command: Sequence[str]) -> bool:
 
 
 def _build(home: Path, python: str, version: str) -> None:
-    pip = (str(home / "bin" / "python"), "-m", "pip", "install")
+    pip = (str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     try:
         for command in ((python, "-m", "venv", str(home)), (*pip, TORCH), (*pip, f"open-webui=={version}")):
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

@@ -35,8 +35,9 @@ def install_server(scope: str = "server") -> None:
         return
     _stamp().unlink(missing_ok=True)
     uv = shutil.which("uv")
-    pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check")
-    install = (uv, "pip", "install", "--python", sys.executable) if uv else pip
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    install = (uv, "pip", "install", "--quiet", "--python", sys.executable) if uv else pip
+    print("Installing Callboard; the packages are downloaded once, which takes a minute …", flush=True)
     try:
         # The lock has all dependencies, so pip must not add others.
         locked = ("--no-deps", "--require-hashes", "--requirement", str(_lock(scope)))

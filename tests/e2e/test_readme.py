@@ -172,9 +172,8 @@ async def test_try_it(newcomer: Newcomer, stranger: Page, artifacts: Path) -> No
     [script] = commands("Try it")
     terminal = newcomer.begin(script)
     said = wait_for("Ctrl-C stops everything.", terminal.stdout)
-    if "Installing Open WebUI" in said:
-        # What pip and its files say while they are installed is read as it is meant.
-        assert re.search(r"^ +\d+ s  Installing \d+ packages: \d+ done, now \S+$", said, re.MULTILINE), said
+    # pip's own output would hide these lines.
+    assert len(said.splitlines()) < 40, said
     url, email, password = (
         found(said, pattern) for pattern in (r"(http://localhost:\d+)", r"sign in as +(\S+)", r"password +(\S+)")
     )
