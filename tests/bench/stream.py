@@ -65,7 +65,8 @@ async def measure(folder: Path, size: Size) -> list[Target]:
         return []
     chunks = story.CHUNKS[size]
     async with AsyncExitStack() as stack:
-        server, _ = stack.enter_context(processes.serving(folder / "server", AGENTS=AGENTS))
+        server, command = stack.enter_context(processes.serving(folder / "server", AGENTS=AGENTS))
+        processes.discard(command.stderr)
         webui = await stack.enter_async_context(running(folder))
         text = await stack.enter_async_context(feed(story.text_only(chunks)))
         calls = await stack.enter_async_context(feed(story.with_calls(chunks)))
