@@ -188,9 +188,9 @@ def _find_new_text(whole: str, known: str) -> str:
         return whole[len(known) :]
     is_known = False
     for text, streamed in ((whole, known), (_drop_thoughts(whole), _drop_thoughts(known))):
-        squeezed, start = _squeeze(text), _squeeze(streamed)
+        squeezed, start = squeeze(text), squeeze(streamed)
         if squeezed.startswith(start):
-            new = _skip(text, len(start))
+            new = skip_solid(text, len(start))
             return new if new.strip() else ""
         is_known = is_known or squeezed in start
     return "" if is_known else f"\n\n{whole}"
@@ -202,12 +202,12 @@ def _drop_thoughts(text: str) -> str:
     return "".join(part[: max(part.find("<think>"), 0)] for part in parts) + answer
 
 
-def _squeeze(text: str) -> str:
+def squeeze(text: str) -> str:
     """Return the text without white space."""
     return "".join(text.split())
 
 
-def _skip(text: str, count: int) -> str:
+def skip_solid(text: str, count: int) -> str:
     """Return the text after its first `count` characters that are not white space."""
     for word in re.finditer(r"\S+", text):
         if count <= len(word[0]):
