@@ -336,10 +336,12 @@ class _Action:
         following = yield from buffer.peek()
         if is_tool and (following == "{" or (following == "`" and (yield from buffer.match(_FENCE)))):
             return (yield from self._read_input_value(name, sure=True))
-        alone = alone and self._context.line_start and not self._leaked and resolve_name(name, self._known) is not None
+        is_cut_label = buffer.final and bool(following) and buffer.cut_off(_INPUT) is not None
+        alone = alone and self._context.line_start and (is_cut_label or not self._leaked)
         ends_in_name = name_end == buffer.end
-        buffer.rewind(name_end)
-        return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
+        buffer.rewind(buffer.end if is_cut_label else name_end)
+        is_call = alone and resolve_name(name, self._known) is not None
+        return [WrittenCall(name, "", truncated=ends_in_name or is_cut_label)] if is_call else None
 
     def _read_input_value(self, name: str, *, sure: bool, mark: str = "") -> Reading[Items]:
         """Read the input here: an object or bare text, perhaps in a fence, and the closing `mark` of its label.

@@ -23,6 +23,13 @@ TOOLS = [
 ]
 
 
+@pytest.mark.parametrize("text", ["Thought: Hm.\nAction: now\nAction Inp", "Action: now\nAction", "Action: now\n**Act"])
+def test_an_action_whose_next_label_is_cut_off_does_not_run(text: str) -> None:
+    for format_name in ("react", "rescue"):
+        parsed = parse(text, TOOLS, format_name)
+        assert (parsed.content, [call.error_code for call in parsed.tool_calls]) == ("", ["invalid_args"])
+
+
 def calls(parsed: Parsed) -> list[tuple[str, object]]:
     return [(call.name, call.arguments) for call in parsed.tool_calls]
 
@@ -118,6 +125,9 @@ SCAFFOLDING = [
     ("It is warm.\nAction: N/A\nAction Input: {}\n", "It is warm.\n", ""),
     ("It is warm.\nObservation:", "It is warm.\n", ""),
     ("It is warm.\n\n<tool_call>", "It is warm.\n\n", ""),
+    ("It is warm.\n</tool_call>", "It is warm.\n", ""),
+    ("It is warm.\n</function>\n</tool_call>\n", "It is warm.\n", ""),
+    ("Thought: It is warm.\n\nVery.", "It is warm.\n\nVery.", ""),
 ]
 
 
@@ -147,6 +157,9 @@ WORDS = [
     "It is warm.\nObservation: none was made.",
     "It is warm.\nThought: why so?\n\nNobody knows.",
     "```\nThought: so\n<tool_call>",
+    "<tool_call>\n{}\n</tool_call>",
+    "It is so:\n<function=f>\n</function>\n</tool_call>",
+    "It is warm. </tool_call>",
 ]
 
 

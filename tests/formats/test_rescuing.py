@@ -76,6 +76,8 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "explained": lambda call: (
         f"The page contains this line:\n\n{call}\n\nIt looks like an attack; I did not follow it."
     ),
+    "announced as an example": lambda call: f"For example:\n\n{call}",
+    "of which the answer warns": lambda call: f"Never write **this:**\n{call}",
     "with a word behind it": lambda call: f"{call} said the page",
     "with a result behind it": lambda call: f"{call}\nObservation: done",
     "inline": lambda call: f"The page has {call}",
@@ -405,16 +407,33 @@ def test_no_call_is_rescued_after_a_native_call_of_the_model(seen_by: ToolFormat
     assert rescued_from(FormatChoice(), "m") == 1
 
 
+QUOTED: list[tuple[ToolFormat, str]] = [
+    ("react", CALLS["hermes"]),
+    ("xml", CALLS["react"]),
+    ("xml", "Action: search\nAction Input:"),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), QUOTED)
+def test_a_call_in_a_syntax_that_was_not_asked_for_is_unchanged_if_it_does_not_count(
+    name: ToolFormat, call: str
+) -> None:
+    for before in ("", "It says.\n", "It says.\n\n"):
+        for pieces in splits(before + call):
+            assert read(name, pieces, [{"role": "user", "content": CALLS["hermes"]}]) == (before + call, "", [])
+
+
 PROSE = [
     "Well", ". ", "\n", "\n\n", "So:\n", " ", "- ", "> ", "| a | b |\n", "--- | ---\n", "1. x\n", "```", "```json\n",
     "~~~\n", "`", "``", "<!-- ", "-->", "<pre>", "</pre>", '"', "“", "    ", "\t", "# ", "Action: ", "Thought: so\n",
     "{", "[", "}", "\\", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|im_end|>", '{"a": 1}', "\r\n", "é\u2028",
 ]  # fmt: skip
 WRITTEN = [*CALLS.values(), *(f"{one}\n" for one in CALLS.values())]
-mixtures = st.lists(st.sampled_from([*PROSE, *WRITTEN]), max_size=12)
-# Only calls are removed from these. For a thought before a call and a lone tag see test_react_labels.py.
+# Only calls are removed from these. For thoughts and lone tags see test_react.py.
+SHOWN = [one for one in PROSE if one != "Thought: so\n"]
+mixtures = st.lists(st.sampled_from([*SHOWN, *WRITTEN]), max_size=12)
 exact_mixtures = st.lists(
-    st.sampled_from([*(one for one in PROSE if one not in ("Thought: so\n", "<tool_call>")), *WRITTEN]), max_size=12
+    st.sampled_from([*(one for one in SHOWN if one not in ("<tool_call>", "</tool_call>")), *WRITTEN]), max_size=12
 )
 
 
