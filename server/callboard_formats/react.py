@@ -34,6 +34,7 @@ from callboard_formats.json_text import NAME_KEYS, Value, build_call, decode_str
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.quotation import is_introduced_as_example
+from callboard_formats.schemas import properties_of
 from callboard_formats.syntax import (
     END_OF_TURN,
     BlockContext,
@@ -263,7 +264,7 @@ class _Action:
         if (yield from buffer.match(_ANY_LABEL)) or (not self._leaked and (yield from buffer.match(_CLOSING_FENCE))):
             return Following.CALL
         if buffer.final and (label := buffer.cut_off(_ANY_LABEL)) and label[0]:
-            return Following.CUT if buffer.is_cut else Following.NOTHING
+            return Following.CUT
         return (yield from read_following(buffer))
 
     def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
@@ -395,6 +396,8 @@ class _Action:
                 buffer.rewind(label)
             region = buffer.cut(start, buffer.position)
         words = _remove_end_tokens(region).strip()
+        if following is None and not words and self._may_have_arguments(name):
+            return WrittenCall(name, "", truncated=True)
         if following is None and (_ends_in_half_a_label(region) or (buffer.is_cut and _lacks_end_token(region))):
             return WrittenCall(name, words, truncated=True)
         if mark and words.endswith(mark[0]) and not words.endswith(mark):
@@ -415,6 +418,10 @@ class _Action:
         is_clear = is_clear and not END_OF_TURN.search(words) and not _LABEL_IN_LINE.search(words)
         is_clear = is_clear and self._context.line_start and (yield from self._is_structure(following))
         return WrittenCall(name, words, words=True, broken=not is_clear)
+
+    def _may_have_arguments(self, name: str) -> bool:
+        resolved = resolve_name(name, self._known)
+        return resolved is not None and bool(properties_of(self._known[resolved.name]))
 
     def _is_structure(self, label: "regex.Match[str] | None") -> Reading[bool]:
         """Return whether the label here belongs to the structure, and is not a line of the input (`action: deploy`)."""

@@ -42,6 +42,27 @@ ACTION = 'Action: search\nAction Input: {"query": "storms"}'
 FENCED = '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```'
 
 
+@pytest.mark.parametrize("name", ["react", "rescue"])
+def test_an_empty_input_at_the_end_is_complete_only_if_the_tool_has_no_arguments(name: str) -> None:
+    optional = [*TOOLS, schema("list_files", folder=TEXT)]
+    [now], [cut] = (
+        parse(f"Action: {tool_name}\nAction Input:", optional, name).tool_calls for tool_name in ("now", "list_files")
+    )
+    assert (now.arguments, cut.error_code) == ({}, "invalid_args")
+
+
+EXPLAINED = [
+    ("rescue", f"{FENCED}\nT"),
+    ("hermes", '<tools>\n{"name": "search", "parameters": {"query": "storms"}}\n'),
+    ("xml", 'The form is:\n\n```xml\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n'),
+]
+
+
+@pytest.mark.parametrize(("format_name", "text"), EXPLAINED)
+def test_no_explained_call_runs_if_the_explanation_is_broken_off(format_name: str, text: str) -> None:
+    assert [call for call in parse(text, TOOLS, format_name).tool_calls if call.error is None] == []
+
+
 @pytest.mark.parametrize("format_name", ["react", "rescue"])
 @pytest.mark.parametrize(
     "text",
