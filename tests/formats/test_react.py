@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from callboard._formats import FormatChoice, Parsed, Reader, ReasoningPiece, TextPiece, parse
+from callboard._formats import FormatChoice, Parsed, Reader, ReasoningPiece, TextPiece, ToolFormat, parse
 from callboard.calls import tool
 from callboard.models import ChatDict, Finish, TextDelta
 
@@ -117,9 +117,11 @@ async def weather(place: str) -> str:
     return place
 
 
-def read(text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED) -> tuple[str, str]:
+def read(
+    text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED, name: ToolFormat = "auto"
+) -> tuple[str, str]:
     """Return the text and the reasoning of an answer that arrives in pieces."""
-    reader: Reader = FormatChoice("auto").for_name("m").reader([weather], str, messages)
+    reader: Reader = FormatChoice(name).for_name("m").reader([weather], str, messages)
     pieces = []
     for start, end in pairwise(sorted({0, len(text), *cuts})):
         pieces += reader.feed(TextDelta(text[start:end]))
@@ -156,6 +158,13 @@ SCAFFOLDING = [
 def test_a_transcript_is_shown_without_its_labels(text: str, shown: str, reasoning: str) -> None:
     for cuts in cuts_of(text):
         assert read(text, cuts) == (shown, reasoning), cuts
+
+
+@pytest.mark.parametrize("name", ["rescue", "hermes", "xml"])
+def test_the_labels_are_removed_with_every_format_that_reads_text(name: ToolFormat) -> None:
+    for text, shown in (("Final Answer: 42", "42"), ("It is warm.\nObservation:", "It is warm.\n")):
+        for cuts in cuts_of(text):
+            assert read(text, cuts, name=name) == (shown, ""), cuts
 
 
 WORDS = [

@@ -407,6 +407,21 @@ def test_no_call_is_rescued_after_a_native_call_of_the_model(seen_by: ToolFormat
     assert rescued_from(FormatChoice(), "m") == 1
 
 
+@pytest.mark.parametrize("name", ["react", "xml"])
+def test_the_model_is_told_that_there_is_no_such_tool_if_it_was_asked_for_calls_in_text(name: ToolFormat) -> None:
+    for block in (UNKNOWN, '[TOOL_CALLS]launch[ARGS]{"a": 1}'):
+        for pieces in splits(f"I look.\n{block}"):
+            text, _, calls = read(name, pieces)
+            assert (text, [call.name for call in calls]) == ("I look.", ["launch"])
+
+
+def test_a_call_of_no_tool_that_is_explained_is_text_though_calls_in_text_were_asked_for() -> None:
+    for prose in (f"For example:\n\n{UNKNOWN}", f"{UNKNOWN}\nThat is a call."):
+        for pieces in splits(prose):
+            assert read("react", pieces) == (prose, "", [])
+    assert read("xml", ["Action: launch\nAction Input: {}"])[2] == []
+
+
 QUOTED: list[tuple[ToolFormat, str]] = [
     ("react", CALLS["hermes"]),
     ("xml", CALLS["react"]),

@@ -143,7 +143,8 @@ class ScanningReader:
     def _is_call(self, source: str, calls: Sequence[WrittenCall]) -> bool:
         """Return whether calls in another syntax are complete, and no repetition of the messages."""
         block = LAST_OBSERVATION.sub("", source).lstrip()
-        return is_complete(block, calls, self._known) and not is_repeated([(block, calls)], sent_texts(self._messages))
+        named = [call.name for call in calls]
+        return is_complete(block, calls, named) and not is_repeated([(block, calls)], sent_texts(self._messages))
 
     def _new_parser(self) -> StreamParser:
         formats = None if self._chosen == "rescue" else [self._chosen]
