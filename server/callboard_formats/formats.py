@@ -86,8 +86,9 @@ class XmlFence(Syntax):
             is_closed = (yield from buffer.take(_FENCE_END)) or (
                 buffer.final and (yield from buffer.take(_LAST_FENCE_END))
             )
-            # Behind other text, a fence that was broken off may be an example.
-            if not is_closed and not (context.first and (yield from buffer.ends_here())):
+            # Behind other text, a fence that was broken off may be an example. A call that is cut off does not run.
+            is_harmless = context.first or any(call.truncated for call in calls if isinstance(call, WrittenCall))
+            if not is_closed and not (is_harmless and (yield from buffer.ends_here())):
                 return None
             yield from buffer.space()
         while (yield from buffer.take(END_OF_TURN)):

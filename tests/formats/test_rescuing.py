@@ -60,6 +60,7 @@ CALLS = {
     "</function_calls>",
     "react": '**Action:** write_line\n**Action Input:** {"text": "front"}',
 }
+FORMATS_WITH_REACT: list[ToolFormat] = ["auto", "rescue", "react", "xml"]
 FENCES = {"gemma, as code"}
 """Calls that are a fence themselves: only as the whole answer."""
 
@@ -405,6 +406,18 @@ def test_no_call_is_rescued_after_a_native_call_of_the_model(seen_by: ToolFormat
     assert rescued_from(choice, "m", "rescue") == 1
     assert rescued_from(choice, "another") == 1
     assert rescued_from(FormatChoice(), "m") == 1
+
+
+@pytest.mark.parametrize("end", ["Observation: ", "**Observation:** \n", "Observation: x"])
+def test_a_stream_after_a_call_is_read_as_the_whole_answer(end: str) -> None:
+    # `\Z` matches at the end of the text that has arrived so far.
+    answer = f"{CALLS['react']}\n{end}"
+    for name in FORMATS_WITH_REACT:
+        whole = read(name, [answer])
+        assert all(
+            (text, thought, len(calls)) == (*whole[:2], len(whole[2]))
+            for text, thought, calls in (read(name, pieces) for pieces in splits(answer))
+        ), name
 
 
 @pytest.mark.parametrize("name", ["react", "xml"])
