@@ -96,7 +96,7 @@ def read(pieces: list[str], formats: list[str] | None = None) -> Meant:
     return Meant(content, reasoning, tuple(map(meant, parser.calls)))
 
 
-LONE_TAGS = re.compile(r"(?:\s*</?(?:(?:tool|function)_call|function)>)*\s*")
+LONE_TAGS = re.compile(r"(?:\s*</?(?:(?:tool|function)_call|function)>)*\s*", re.IGNORECASE)
 """The tags that are removed from the end of an answer that shows no call."""
 
 
