@@ -67,5 +67,7 @@ class OtherSyntax(LastCalls):
             buffer.rewind(start)
             return None
         is_whole = not any(call.truncated or call.broken for call in calls)
-        is_known = all(resolve_name(call.name, context.schemas) for call in calls)
+        # A tag or a token is no prose: behind one, the name may be invented, and the model is told so.
+        is_marked = buffer.cut(start, start + 1) in ("<", "[")
+        is_known = all(call.name if is_marked else resolve_name(call.name, context.schemas) for call in calls)
         return calls if is_whole and is_known else []

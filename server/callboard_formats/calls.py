@@ -13,8 +13,7 @@ from callboard_formats.syntax import InvalidArguments, Schemas, UnknownTool, Wri
 Schema = Any
 
 TRUNCATED = (
-    "The arguments are not valid JSON: they were cut off before their end, and a call that may change "
-    "something is not completed by guessing. Write the whole call again."
+    "The call was cut off before its end, and its arguments are not completed by guessing. Write the whole call again."
 )
 
 

@@ -83,9 +83,12 @@ class XmlFence(Syntax):
             while found := (yield from self._calls(buffer, context)):
                 calls += found
                 yield from buffer.space()
-            if not (yield from buffer.take(_FENCE_END)) and not (
+            is_closed = (yield from buffer.take(_FENCE_END)) or (
                 buffer.final and (yield from buffer.take(_LAST_FENCE_END))
-            ):
+            )
+            # Behind other text, a fence that was broken off may be an example. A call that is cut off does not run.
+            is_harmless = context.first or any(call.truncated for call in calls if isinstance(call, WrittenCall))
+            if not is_closed and not (is_harmless and (yield from buffer.ends_here())):
                 return None
             yield from buffer.space()
         while (yield from buffer.take(END_OF_TURN)):
@@ -115,7 +118,7 @@ _FENCE = regex.compile(
     regex.IGNORECASE,
 )
 _FENCE_END = regex.compile(r"```[ \t\r]{0,9}+(?=[\n<\[])")
-_LAST_FENCE_END = regex.compile(r"(?:```)?[ \t\r]{0,9}+\Z")
+_LAST_FENCE_END = regex.compile(r"```[ \t\r]{0,9}+\Z")
 _JSON_FENCE = regex.compile(
     r"```[ \t]{0,4}(?:json5?|tool_calls?)?[ \t]{0,4}\r?\n(?=\s{0,99}[\[{])",
     regex.IGNORECASE,

@@ -210,7 +210,9 @@ SYNTAX_LABELS: Mapping[str, tuple[Marker, ...]] = {
     "hunyuan_a13b": (Marker("助手：", "beginning"), *_ANSWER_TAGS),
     "granite": _make_markers("<response> </response>"),
     "mistral": (Marker("<s>", "beginning"),),
-    "xml": _make_markers("</function> </parameter> </parameters> </arguments> </invoke> </tool>"),
+    "xml": _make_markers(
+        "</function> </parameter> </parameters> </arguments> </invoke> </tool> <minimax:tool_call> </minimax:tool_call>"
+    ),
 }
 """The labels and tags that models of a syntax leave in the answer, by the name of the syntax."""
 

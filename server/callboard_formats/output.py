@@ -52,8 +52,8 @@ class FoundCall:
         syntax: The name of the syntax that read it.
         call: The call as it was written.
         thought: The text behind `Thought:` since the previous call (ReAct).
-        source: The text of the block if the model was asked for another syntax; otherwise "". If the caller does not
-            accept the call, it shows this text instead.
+        source: The text of the block, with the white space before it, if the model was asked for another syntax;
+            otherwise "". If the caller does not accept the call, it shows this text instead.
     """
 
     number: int
@@ -184,6 +184,8 @@ class Output:
 
     def add_block(self, items: BlockItems, syntax: str, source: str = "") -> None:
         """Add the calls and the texts of a block. `source` is the block's text if its syntax was not requested."""
+        if source:
+            source = (self._space or ("\n\n" if self.has_text else "")) + source
         self._begin_part()
         self._reasoning = False
         if not items and not self.has_call:

@@ -323,8 +323,13 @@ _EXAMPLE = re.compile(
 
 def is_introduced_as_example(buffer: TextBuffer) -> bool:
     """Return whether the last line before this position announces an example, or says what not to write."""
-    line = buffer.before(buffer.position, LOOK_BACK_CHARS).rstrip().rpartition("\n")[2].rstrip("*_ \t")
-    return line.endswith((":", "：")) and _EXAMPLE.search(line) is not None
+    return announces_example(buffer.before(buffer.position, LOOK_BACK_CHARS).rstrip().rpartition("\n")[2])
+
+
+def announces_example(line: str) -> bool:
+    """Return whether a line announces an example, or says what not to write."""
+    line = line.rstrip("*_ \t\r")
+    return line.endswith((":", "：")) and _EXAMPLE.search(line[-LOOK_BACK_CHARS:]) is not None
 
 
 def is_closer_quoted(before: str, following: str) -> bool:

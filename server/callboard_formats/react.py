@@ -34,6 +34,7 @@ from callboard_formats.json_text import NAME_KEYS, Value, build_call, decode_str
 from callboard_formats.names import is_tool_name, resolve_name
 from callboard_formats.python import Brackets, parse_calls, read_brackets
 from callboard_formats.quotation import is_introduced_as_example
+from callboard_formats.schemas import properties_of
 from callboard_formats.syntax import (
     END_OF_TURN,
     BlockContext,
@@ -263,7 +264,7 @@ class _Action:
         if (yield from buffer.match(_ANY_LABEL)) or (not self._leaked and (yield from buffer.match(_CLOSING_FENCE))):
             return Following.CALL
         if buffer.final and (label := buffer.cut_off(_ANY_LABEL)) and label[0]:
-            return Following.CUT if buffer.is_cut else Following.NOTHING
+            return Following.CUT
         return (yield from read_following(buffer))
 
     def _take(self, pattern: "regex.Pattern[str]") -> Reading[str]:
@@ -336,10 +337,12 @@ class _Action:
         following = yield from buffer.peek()
         if is_tool and (following == "{" or (following == "`" and (yield from buffer.match(_FENCE)))):
             return (yield from self._read_input_value(name, sure=True))
-        alone = alone and self._context.line_start and not self._leaked and resolve_name(name, self._known) is not None
+        is_cut_label = buffer.final and bool(following) and buffer.cut_off(_INPUT) is not None
+        alone = alone and self._context.line_start and (is_cut_label or not self._leaked)
         ends_in_name = name_end == buffer.end
-        buffer.rewind(name_end)
-        return [WrittenCall(name, "", truncated=ends_in_name)] if alone else None
+        buffer.rewind(buffer.end if is_cut_label else name_end)
+        is_call = alone and resolve_name(name, self._known) is not None
+        return [WrittenCall(name, "", truncated=ends_in_name or is_cut_label)] if is_call else None
 
     def _read_input_value(self, name: str, *, sure: bool, mark: str = "") -> Reading[Items]:
         """Read the input here: an object or bare text, perhaps in a fence, and the closing `mark` of its label.
@@ -393,6 +396,8 @@ class _Action:
                 buffer.rewind(label)
             region = buffer.cut(start, buffer.position)
         words = _remove_end_tokens(region).strip()
+        if following is None and not words and self._may_have_arguments(name):
+            return WrittenCall(name, "", truncated=True)
         if following is None and (_ends_in_half_a_label(region) or (buffer.is_cut and _lacks_end_token(region))):
             return WrittenCall(name, words, truncated=True)
         if mark and words.endswith(mark[0]) and not words.endswith(mark):
@@ -413,6 +418,10 @@ class _Action:
         is_clear = is_clear and not END_OF_TURN.search(words) and not _LABEL_IN_LINE.search(words)
         is_clear = is_clear and self._context.line_start and (yield from self._is_structure(following))
         return WrittenCall(name, words, words=True, broken=not is_clear)
+
+    def _may_have_arguments(self, name: str) -> bool:
+        resolved = resolve_name(name, self._known)
+        return resolved is not None and bool(properties_of(self._known[resolved.name]))
 
     def _is_structure(self, label: "regex.Match[str] | None") -> Reading[bool]:
         """Return whether the label here belongs to the structure, and is not a line of the input (`action: deploy`)."""

@@ -154,7 +154,7 @@ class TextBuffer:
         """Return the match of `pattern` at `position`, as soon as more text cannot change it."""
         while True:
             found = pattern.match(self.text, self.index, partial=not self.final)
-            if found is None or not found.partial:
+            if found is None or not (found.partial or self._may_end_later(found)):
                 return found
             yield
 
@@ -186,9 +186,13 @@ class TextBuffer:
                     return None
             else:
                 self.position = self.base + found.start()
-                if not found.partial:
+                if not (found.partial or self._may_end_later(found)):
                     return found
             yield
+
+    def _may_end_later(self, found: "regex.Match[str]") -> bool:
+        r"""Return whether `\Z` may have matched here only because the rest of the answer has not arrived."""
+        return not self.final and found.end() == len(self.text) and r"\Z" in found.re.pattern
 
     def space(self) -> Reading[None]:
         """Move behind the white space at `position`."""

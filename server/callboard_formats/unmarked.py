@@ -77,7 +77,8 @@ _NAMED = regex.compile(
 _CALL = regex.compile(f"{_OBJECT.pattern}|{_LIST.pattern}|{_PYTHON.pattern}", regex.IGNORECASE)
 _SEPARATOR = regex.compile(r"[\s,]")
 _LINE_END = regex.compile(r"\r?\n")
-_CODE_OPENS = regex.compile(r"<(?:pre|code)>\s*\Z", regex.IGNORECASE)
+_CODE_OPENS = regex.compile(r"<(?:pre|code|tools)>\s*\Z", regex.IGNORECASE)
+"""An opening tag of code, or of declarations of tools."""
 _TURNS = (
     "<|im_start|>", "<|start_header_id|>", "<|header_start|>", "<start_of_turn>", "<|start_of_role|>", "<|turn>",
     "<|start|>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>",

@@ -96,6 +96,10 @@ def read(pieces: list[str], formats: list[str] | None = None) -> Meant:
     return Meant(content, reasoning, tuple(map(meant, parser.calls)))
 
 
+LONE_TAGS = re.compile(r"(?:\s*</?(?:(?:tool|function)_call|function)>)*\s*", re.IGNORECASE)
+"""The tags that are removed from the end of an answer that shows no call."""
+
+
 def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool(stride: int) -> None:
     chance = random.Random("auto")
     every = corpus()
@@ -112,7 +116,7 @@ def test_with_auto_no_mutation_loses_a_character_or_calls_an_unknown_tool(stride
         assert not reasoning or thinks, text
         # All text is shown except the tags of reasoning and white space beside them.
         assert text.startswith(content) if not thinks else content in text, text
-        assert content == text or calls or thinks, text
+        assert calls or thinks or LONE_TAGS.fullmatch(text.removeprefix(content)), text
         assert all(resolve_name(call.name, SCHEMAS) for call in calls), text
 
 

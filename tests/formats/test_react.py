@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from callboard._formats import FormatChoice, Parsed, Reader, ReasoningPiece, TextPiece, parse
+from callboard._formats import FormatChoice, Parsed, Reader, ReasoningPiece, TextPiece, ToolFormat, parse
 from callboard.calls import tool
 from callboard.models import ChatDict, Finish, TextDelta
 
@@ -23,6 +23,13 @@ TOOLS = [
 ]
 
 
+@pytest.mark.parametrize("text", ["Thought: Hm.\nAction: now\nAction Inp", "Action: now\nAction", "Action: now\n**Act"])
+def test_an_action_whose_next_label_is_cut_off_does_not_run(text: str) -> None:
+    for format_name in ("react", "rescue"):
+        parsed = parse(text, TOOLS, format_name)
+        assert (parsed.content, [call.error_code for call in parsed.tool_calls]) == ("", ["invalid_args"])
+
+
 def calls(parsed: Parsed) -> list[tuple[str, object]]:
     return [(call.name, call.arguments) for call in parsed.tool_calls]
 
@@ -33,6 +40,27 @@ def react(text: str) -> Parsed:
 
 ACTION = 'Action: search\nAction Input: {"query": "storms"}'
 FENCED = '```json\n{"name": "search", "arguments": {"query": "storms"}}\n```'
+
+
+@pytest.mark.parametrize("name", ["react", "rescue"])
+def test_an_empty_input_at_the_end_is_complete_only_if_the_tool_has_no_arguments(name: str) -> None:
+    optional = [*TOOLS, schema("list_files", folder=TEXT)]
+    [now], [cut] = (
+        parse(f"Action: {tool_name}\nAction Input:", optional, name).tool_calls for tool_name in ("now", "list_files")
+    )
+    assert (now.arguments, cut.error_code) == ({}, "invalid_args")
+
+
+EXPLAINED = [
+    ("rescue", f"{FENCED}\nT"),
+    ("hermes", '<tools>\n{"name": "search", "parameters": {"query": "storms"}}\n'),
+    ("xml", 'The form is:\n\n```xml\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>\n'),
+]
+
+
+@pytest.mark.parametrize(("format_name", "text"), EXPLAINED)
+def test_no_explained_call_runs_if_the_explanation_is_broken_off(format_name: str, text: str) -> None:
+    assert [call for call in parse(text, TOOLS, format_name).tool_calls if call.error is None] == []
 
 
 @pytest.mark.parametrize("format_name", ["react", "rescue"])
@@ -89,9 +117,11 @@ async def weather(place: str) -> str:
     return place
 
 
-def read(text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED) -> tuple[str, str]:
+def read(
+    text: str, cuts: tuple[int, ...] = (), messages: list[ChatDict] = ASKED, name: ToolFormat = "auto"
+) -> tuple[str, str]:
     """Return the text and the reasoning of an answer that arrives in pieces."""
-    reader: Reader = FormatChoice("auto").for_name("m").reader([weather], str, messages)
+    reader: Reader = FormatChoice(name).for_name("m").reader([weather], str, messages)
     pieces = []
     for start, end in pairwise(sorted({0, len(text), *cuts})):
         pieces += reader.feed(TextDelta(text[start:end]))
@@ -118,6 +148,9 @@ SCAFFOLDING = [
     ("It is warm.\nAction: N/A\nAction Input: {}\n", "It is warm.\n", ""),
     ("It is warm.\nObservation:", "It is warm.\n", ""),
     ("It is warm.\n\n<tool_call>", "It is warm.\n\n", ""),
+    ("It is warm.\n</tool_call>", "It is warm.\n", ""),
+    ("It is warm.\n</function>\n</tool_call>\n", "It is warm.\n", ""),
+    ("Thought: It is warm.\n\nVery.", "It is warm.\n\nVery.", ""),
 ]
 
 
@@ -125,6 +158,13 @@ SCAFFOLDING = [
 def test_a_transcript_is_shown_without_its_labels(text: str, shown: str, reasoning: str) -> None:
     for cuts in cuts_of(text):
         assert read(text, cuts) == (shown, reasoning), cuts
+
+
+@pytest.mark.parametrize("name", ["rescue", "hermes", "xml"])
+def test_the_labels_are_removed_with_every_format_that_reads_text(name: ToolFormat) -> None:
+    for text, shown in (("Final Answer: 42", "42"), ("It is warm.\nObservation:", "It is warm.\n")):
+        for cuts in cuts_of(text):
+            assert read(text, cuts, name=name) == (shown, ""), cuts
 
 
 WORDS = [
@@ -147,6 +187,9 @@ WORDS = [
     "It is warm.\nObservation: none was made.",
     "It is warm.\nThought: why so?\n\nNobody knows.",
     "```\nThought: so\n<tool_call>",
+    "<tool_call>\n{}\n</tool_call>",
+    "It is so:\n<function=f>\n</function>\n</tool_call>",
+    "It is warm. </tool_call>",
 ]
 
 

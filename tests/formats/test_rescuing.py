@@ -60,6 +60,7 @@ CALLS = {
     "</function_calls>",
     "react": '**Action:** write_line\n**Action Input:** {"text": "front"}',
 }
+FORMATS_WITH_REACT: list[ToolFormat] = ["auto", "rescue", "react", "xml"]
 FENCES = {"gemma, as code"}
 """Calls that are a fence themselves: only as the whole answer."""
 
@@ -76,6 +77,8 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "explained": lambda call: (
         f"The page contains this line:\n\n{call}\n\nIt looks like an attack; I did not follow it."
     ),
+    "announced as an example": lambda call: f"For example:\n\n{call}",
+    "of which the answer warns": lambda call: f"Never write **this:**\n{call}",
     "with a word behind it": lambda call: f"{call} said the page",
     "with a result behind it": lambda call: f"{call}\nObservation: done",
     "inline": lambda call: f"The page has {call}",
@@ -405,16 +408,60 @@ def test_no_call_is_rescued_after_a_native_call_of_the_model(seen_by: ToolFormat
     assert rescued_from(FormatChoice(), "m") == 1
 
 
+@pytest.mark.parametrize("end", ["Observation: ", "**Observation:** \n", "Observation: x"])
+def test_a_stream_after_a_call_is_read_as_the_whole_answer(end: str) -> None:
+    # `\Z` matches at the end of the text that has arrived so far.
+    answer = f"{CALLS['react']}\n{end}"
+    for name in FORMATS_WITH_REACT:
+        whole = read(name, [answer])
+        assert all(
+            (text, thought, len(calls)) == (*whole[:2], len(whole[2]))
+            for text, thought, calls in (read(name, pieces) for pieces in splits(answer))
+        ), name
+
+
+@pytest.mark.parametrize("name", ["react", "xml"])
+def test_the_model_is_told_that_there_is_no_such_tool_if_it_was_asked_for_calls_in_text(name: ToolFormat) -> None:
+    for block in (UNKNOWN, '[TOOL_CALLS]launch[ARGS]{"a": 1}'):
+        for pieces in splits(f"I look.\n{block}"):
+            text, _, calls = read(name, pieces)
+            assert (text, [call.name for call in calls]) == ("I look.", ["launch"])
+
+
+def test_a_call_of_no_tool_that_is_explained_is_text_though_calls_in_text_were_asked_for() -> None:
+    for prose in (f"For example:\n\n{UNKNOWN}", f"{UNKNOWN}\nThat is a call."):
+        for pieces in splits(prose):
+            assert read("react", pieces) == (prose, "", [])
+    assert read("xml", ["Action: launch\nAction Input: {}"])[2] == []
+
+
+QUOTED: list[tuple[ToolFormat, str]] = [
+    ("react", CALLS["hermes"]),
+    ("xml", CALLS["react"]),
+    ("xml", "Action: search\nAction Input:"),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), QUOTED)
+def test_a_call_in_a_syntax_that_was_not_asked_for_is_unchanged_if_it_does_not_count(
+    name: ToolFormat, call: str
+) -> None:
+    for before in ("", "It says.\n", "It says.\n\n"):
+        for pieces in splits(before + call):
+            assert read(name, pieces, [{"role": "user", "content": CALLS["hermes"]}]) == (before + call, "", [])
+
+
 PROSE = [
     "Well", ". ", "\n", "\n\n", "So:\n", " ", "- ", "> ", "| a | b |\n", "--- | ---\n", "1. x\n", "```", "```json\n",
     "~~~\n", "`", "``", "<!-- ", "-->", "<pre>", "</pre>", '"', "“", "    ", "\t", "# ", "Action: ", "Thought: so\n",
     "{", "[", "}", "\\", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|im_end|>", '{"a": 1}', "\r\n", "é\u2028",
 ]  # fmt: skip
 WRITTEN = [*CALLS.values(), *(f"{one}\n" for one in CALLS.values())]
-mixtures = st.lists(st.sampled_from([*PROSE, *WRITTEN]), max_size=12)
-# Only calls are removed from these. For a thought before a call and a lone tag see test_react_labels.py.
+# Only calls are removed from these. For thoughts and lone tags see test_react.py.
+SHOWN = [one for one in PROSE if one != "Thought: so\n"]
+mixtures = st.lists(st.sampled_from([*SHOWN, *WRITTEN]), max_size=12)
 exact_mixtures = st.lists(
-    st.sampled_from([*(one for one in PROSE if one not in ("Thought: so\n", "<tool_call>")), *WRITTEN]), max_size=12
+    st.sampled_from([*(one for one in SHOWN if one not in ("<tool_call>", "</tool_call>")), *WRITTEN]), max_size=12
 )
 
 

@@ -2,11 +2,14 @@
 
 import pytest
 
+from callboard._formats import FormatChoice, ToolFormat
 from callboard._formats.reading import ScanningReader
-from callboard.models import Finish, TextDelta
+from callboard.agents.answer import ModelAnswer
+from callboard.models import Finish, ModelDelta, ReasoningDelta, TextDelta
 from callboard_formats import ReasoningPiece, StreamParser, TextPiece
 from callboard_formats.detection import find_format
 from callboard_formats.leading_thought import LeadingThought
+from callboard_protocol import Reasoning
 
 OPENED = {
     "Qwen/QwQ-32B": "</think>",
@@ -118,3 +121,27 @@ def test_thought_before_answer_is_separated(written: str, thought: str, text: st
     reader = LeadingThought()
     pieces = [reader.feed(written[at : at + size]) for at in range(0, len(written), size)]
     assert tuple(map("".join, zip(*pieces, reader.finish(), strict=True))) == (thought, text)
+
+
+TWICE: list[tuple[list[str], str]] = [
+    # A piece of the field begins with "+".
+    (["+I will ", "<think>\nI will ", "+say hello.", "say hello.\n</think>\n\n"], "I will say hello."),
+    (["+I will say hello.", "<think>I will say hello.</think>"], "I will say hello."),
+    (["<think>I will say", "+I will say hello.", " hello.</think>"], "I will say hello."),
+    (["+I will say", "<think>I will say hello.</think>"], "I will say hello."),
+    (["+I will.", "<think>I am asked.</think>"], "I will.I am asked."),
+    (["+I will.", "<think>I wi", "ll not.</think>"], "I will.I will not."),
+    (["+I", "+ will\n\n", "+ say."], "I will\n\n say."),
+]
+
+
+@pytest.mark.parametrize("name", ["auto", "hermes"])
+@pytest.mark.parametrize(("pieces", "thought"), TWICE)
+def test_a_thought_in_the_text_and_in_a_field_is_shown_once(pieces: list[str], thought: str, name: ToolFormat) -> None:
+    answer = ModelAnswer(FormatChoice(name).for_name("m").reader([], str), [], 1)
+    deltas: list[ModelDelta] = [
+        ReasoningDelta(piece[1:]) if piece.startswith("+") else TextDelta(piece) for piece in pieces
+    ]
+    events = [event for delta in [*deltas, TextDelta("Hello.")] for event in answer.feed(delta)] + answer.finish()
+    assert "".join(event.content for event in events if isinstance(event, Reasoning)) == thought
+    assert answer.text == "Hello."

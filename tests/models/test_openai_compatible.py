@@ -79,6 +79,29 @@ async def bodies_of(*requests: ModelRequest, answer: Script | None = None) -> li
     return server.requests
 
 
+COUNTS = {"prompt_tokens": 10, "completion_tokens": 3}
+OF_ANTHROPIC = {"input_tokens": 6, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 1, "output_tokens": 3}
+USAGES: dict[str, tuple[dict[str, Any], TokenUsage]] = {
+    "Moonshot's in the choice": ({"choices": [{"delta": {}, "usage": COUNTS}]}, TokenUsage(10, 3, 13)),
+    "Groq's": ({"choices": [], "usage": None, "x_groq": {"id": "r", "usage": COUNTS}}, TokenUsage(10, 3, 13)),
+    "floats": ({"usage": {"prompt_tokens": 10.0, "completion_tokens": 3.0}}, TokenUsage(10, 3, 13)),
+    "no numbers": ({"usage": {"prompt_tokens": float("inf"), "completion_tokens": float("nan")}}, TokenUsage()),
+    "Anthropic's names": ({"usage": OF_ANTHROPIC}, TokenUsage(10, 3, 13, 3)),
+    "both names": ({"usage": {**OF_ANTHROPIC, **COUNTS}}, TokenUsage(10, 3, 13, 3)),
+    "names of the Responses API": (
+        {"usage": {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3}},
+        TokenUsage(10, 3, 13, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize(("chunk", "read"), USAGES.values(), ids=USAGES.keys())
+async def test_usage_is_read_from_each_place_and_under_each_name(chunk: dict[str, Any], read: TokenUsage) -> None:
+    assert await answer_to(chunks(text("Hello"), finish("stop"), chunk)) == [
+        TextDelta("Hello"), Finish("stop"), read
+    ]  # fmt: skip
+
+
 NO_PRICES: list[object] = [None, -1, "1", True, 10**400]
 
 
@@ -146,6 +169,18 @@ async def test_tool_call_pieces_are_unchanged() -> None:
 async def test_reasoning_is_read_under_both_of_its_names(field: str) -> None:
     deltas = await answer_to(chunks(text(None, **{field: "hmm"}), text("so"), finish("stop")))
     assert deltas == [ReasoningDelta("hmm"), MessageDetails({field: "hmm"}), TextDelta("so"), Finish("stop")]
+
+
+async def test_reasoning_details_are_shown_if_there_is_no_other_reasoning() -> None:
+    said: list[dict[str, object]] = [
+        {"type": "reasoning.text", "text": "hm", "index": 0},
+        {"type": "reasoning.summary", "summary": "so", "index": 1},
+        {"type": "reasoning.encrypted", "data": "xx"},
+    ]
+    deltas = await answer_to(chunks(text(None, reasoning_details=said), finish("stop")))
+    assert deltas == [ReasoningDelta("hmso"), MessageDetails({"reasoning_details": said}), Finish("stop")]
+    deltas = await answer_to(chunks(text(None, reasoning_details=said, reasoning="hm"), finish("stop")))
+    assert deltas[0] == ReasoningDelta("hm")
 
 
 async def test_chunks_with_missing_null_and_misplaced_fields_are_skipped() -> None:
@@ -361,6 +396,12 @@ ERRORS: dict[str, tuple[bytes, type[ModelError]]] = {
         line("data", {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}}),
         ModelError,
     ),
+    "fields of its own": (
+        line("data", {"choices": None, "error_type": "Internal", "error_message": "the moon is down"}),
+        ModelError,
+    ),
+    "no success": (line("data", {"success": False, "msg": "the moon is down"}), ModelError),
+    "a status without choices": (line("data", {"statusCode": 429, "message": "the moon is down"}), ModelRateLimited),
     "a list": (line("data", {"errors": [{"message": "the moon is down"}]}), ModelError),
     "a word as its status": (line("data", {"status": "error", "message": "the moon is down"}), ModelError),
     "no JSON": (line("data", "the moon is down") + b"\n" + line("data", "[DONE]"), ModelError),
@@ -399,6 +440,8 @@ TOO_LONG_WORDS = {
     "Cohere": "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354.",
     # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/546
     "LM Studio": "However, the model is loaded with context length of only 32768 tokens, which is not enough.",
+    # https://github.com/NousResearch/hermes-agent/issues/65643
+    "SGLang": "Input length 140000 exceeds the maximum allowed length of 131072 tokens.",
     "vLLM": "You passed 98305 input tokens. However, the model's context length is only 131072 tokens",
 }
 
@@ -443,11 +486,14 @@ async def test_text_beside_error_is_sent_first(place: str) -> None:
         "the moon is down",
         {"text": "the moon is down", "choices": None},
         {"choices": None, "base_resp": {"status_code": 1002, "status_msg": "the moon is down"}},
+        {"choices": None, "error_type": "Internal", "error_message": "the moon is down"},
+        {"object": "chat.completion.chunk", "choices": None, "note": "the moon is down"},
     ],
 )
-async def test_json_without_choices_is_error_with_endpoint_message(body: object) -> None:
-    with pytest.raises(ModelError, match="the moon is down"):
-        await answer_to(Raw([json.dumps(body).encode()], JSON))
+async def test_answer_without_choices_is_error_with_endpoint_message(body: object) -> None:
+    for answer in (Raw([json.dumps(body).encode()], JSON), Raw([line("data", body), b"\ndata: [DONE]\n\n"], STREAM)):
+        with pytest.raises(ModelError, match="the moon is down"):
+            await answer_to(answer)
 
 
 @pytest.mark.parametrize("error", [None, "", {}])

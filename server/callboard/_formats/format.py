@@ -93,6 +93,7 @@ class Format:
             syntax,
             tools,
             claim_id,
+            messages,
             model=self.model.name,
             prompt_opens=self.styles.prompt_opens(self.model, syntax),
             asks_first=self.chosen == "auto",

@@ -34,12 +34,12 @@ class ScanningReader:
         chosen: The name of the syntax to read, or "rescue" for every syntax.
         tools: The offered tools.
         claim_id: Makes the ids of the calls.
-        messages: The messages that the model was sent; used only with `is_requested`.
+        messages: The messages that the model was sent.
         model: The model's name.
         prompt_opens: Whether the prompt has opened a thought; None leaves that to the model's name.
         is_requested: The model was asked to write its calls in the syntax. Arguments are then shown while they are
             written, and a call at the end of the answer in another syntax is read too. Such a call is `rescued` and
-            `asks_first`, and stays text if it repeats `messages`. ReAct labels are removed as in `auto`.
+            `asks_first`, and stays text if it repeats `messages`.
         asks_first: Calls are `rescued`, and need an approval unless their tool is `read_only`.
     """
 
@@ -71,8 +71,7 @@ class ScanningReader:
         """The ids of the calls that the parser is reading, by their numbers."""
         self._found: list[ToolCall] = []
         self._held: list[ArgumentsPiece] = []
-        self._has_text = False
-        self._labels = LabelRemover(partial(sent_texts, messages)) if is_requested else None
+        self._labels = LabelRemover(partial(sent_texts, messages))
         self._parser: StreamParser | None = None
 
     def feed(self, delta: ModelDelta) -> list[Piece]:
@@ -84,7 +83,7 @@ class ScanningReader:
                 return self._pieces(self._parser.feed(delta.text))
             case ToolCallDelta():
                 # The text before a native call ends here: held text must not be shown after the call.
-                return [*self._release(), *self._native.feed(delta)]
+                return [*self._release(), *make_pieces(*self._labels.finish()), *self._native.feed(delta)]
             case ReasoningDelta():
                 self._sends_reasoning = True
             case Finish(reason="length"):
@@ -96,8 +95,7 @@ class ScanningReader:
     def finish(self) -> list[Piece]:
         """Return the pieces that were held back."""
         pieces = self._release()
-        if self._labels:
-            pieces += make_pieces(*self._labels.finish(is_rescued=bool(self._found)))
+        pieces += make_pieces(*self._labels.finish(is_rescued=bool(self._found)))
         pieces += self._native.finish()
         self._warn()
         if self._native.calls():
@@ -135,7 +133,7 @@ class ScanningReader:
             if source and not self._is_call(source, [found.call for found in calls]):
                 ids = {self._id(found.number) for found in calls}
                 self._held = [piece for piece in self._held if piece.call_id not in ids]
-                pieces += self._without_labels(TextPiece(f"\n\n{source}" if self._has_text else source))
+                pieces += self._without_labels(TextPiece(source))
             else:
                 self._found += map(self._to_call, calls)
         self._ids.clear()
@@ -144,8 +142,9 @@ class ScanningReader:
 
     def _is_call(self, source: str, calls: Sequence[WrittenCall]) -> bool:
         """Return whether calls in another syntax are complete, and no repetition of the messages."""
-        block = LAST_OBSERVATION.sub("", source)
-        return is_complete(block, calls, self._known) and not is_repeated([(block, calls)], sent_texts(self._messages))
+        block = LAST_OBSERVATION.sub("", source).lstrip()
+        named = [call.name for call in calls]
+        return is_complete(block, calls, named) and not is_repeated([(block, calls)], sent_texts(self._messages))
 
     def _new_parser(self) -> StreamParser:
         formats = None if self._chosen == "rescue" else [self._chosen]
@@ -170,12 +169,11 @@ class ScanningReader:
                 piece = ArgumentsPiece(self._id(one.number), name, one.text)
                 (pieces if self._is_requested and one.number not in leaked else self._held).append(piece)
             else:
-                self._has_text = self._has_text or isinstance(one, TextPiece)
                 pieces += self._without_labels(one) if isinstance(one, TextPiece) else [one]
         return pieces
 
     def _without_labels(self, piece: TextPiece) -> list[Piece]:
-        return make_pieces(*self._labels.feed(piece.text)) if self._labels else [piece]
+        return make_pieces(*self._labels.feed(piece.text))
 
     def _id(self, number: int) -> str:
         if number not in self._ids:

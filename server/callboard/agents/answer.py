@@ -5,6 +5,7 @@ from io import StringIO
 from typing import Any
 
 from callboard._formats import ArgumentsPiece, ClaimId, Piece, Reader, ReasoningPiece, TextPiece, resolve_tool_name
+from callboard._formats.repeated_thoughts import RepeatedThoughts
 from callboard.agents.notices import (
     CUT_OFF,
     FILTERED,
@@ -17,7 +18,15 @@ from callboard.agents.notices import (
 from callboard.calls import Tool, ToolCall
 from callboard.calls.tool import ClientTool
 from callboard.errors import ModelAborted, ModelMalformedCall
-from callboard.models import Finish, MessageDetails, ModelDelta, PictureDelta, RefusalDelta, TokenUsage
+from callboard.models import (
+    Finish,
+    MessageDetails,
+    ModelDelta,
+    PictureDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TokenUsage,
+)
 from callboard.models.chunks import KNOWN_REASONS, merge_details
 from callboard_protocol import (
     Event,
@@ -57,6 +66,7 @@ class ModelAnswer:
         self._refusal: list[str] = []
         self._pictures: list[str] = []
         self._reader = reader
+        self._thoughts = RepeatedThoughts()
         self._known = [tool.name for tool in tools]
         # The call of a client's function has no start event, and half-written arguments cannot be searched for secrets.
         self._streamed = {tool.name for tool in tools if not (isinstance(tool, ClientTool) or tool.secret_arguments)}
@@ -81,15 +91,15 @@ class ModelAnswer:
                 self.details = merge_details(self.details, fields)
             case _:
                 pass
-        return self._show(self._reader.feed(delta))
+        return self._show(self._reader.feed(delta), "field" if isinstance(delta, ReasoningDelta) else "text")
 
     def finish(self) -> list[Event]:
         """Return the events that were held back until the end of the stream."""
-        events = self._show(self._reader.finish())
+        events = self._show(self._reader.finish(), "text")
         self.calls = self._reader.calls()
         return events
 
-    def _show(self, pieces: Sequence[Piece]) -> list[Event]:
+    def _show(self, pieces: Sequence[Piece], source: str) -> list[Event]:
         events: list[Event] = []
         for piece in pieces:
             match piece:
@@ -97,7 +107,8 @@ class ModelAnswer:
                     self._text.write(piece.text)
                     events.append(Message(content=piece.text))
                 case ReasoningPiece():
-                    events.append(Reasoning(content=piece.text))
+                    if thought := self._thoughts.add(piece.text, source):
+                        events.append(Reasoning(content=thought))
                 case ArgumentsPiece(call_id=call_id, name=name):
                     # Calls that will not run are not shown: those of unknown tools and those over the maximum.
                     is_shown = resolve_tool_name(name, self._known) in self._streamed

@@ -46,6 +46,9 @@ _TEXTS = frozenset({"text", "summary", "thinking"})
 MAX_COST = 1e9
 """The largest plausible cost of one answer. Larger numbers are ignored."""
 
+MAX_TOKENS = 1e12
+"""The largest plausible number of tokens. Larger numbers are ignored."""
+
 MAX_WORD_CHARS = 100
 """The longest part of an endpoint's own word that is kept."""
 
@@ -92,7 +95,10 @@ class ChunkReader:
             # Only the first choice is read, because requests ask for one.
             if isinstance(choice, Mapping) and choice.get("index") in (0, "0", None):
                 yield from self._read_choice(choice)
-        if isinstance(usage := chunk.get("usage"), Mapping):
+        # Moonshot has the usage in the choice, Groq in a field of its own.
+        places = (chunk, chunk.get("x_groq"), *_read_list(chunk.get("choices")))
+        usages = (place.get("usage") for place in places if isinstance(place, Mapping))
+        if (usage := next((one for one in usages if isinstance(one, Mapping)), None)) is not None:
             yield _read_usage(usage)
 
     def _read_choice(self, choice: Mapping[str, Any]) -> Iterator[ModelDelta]:
@@ -142,7 +148,8 @@ class ChunkReader:
 def _read_text_pieces(fields: Mapping[str, Any]) -> list[_TextPiece]:
     """Return the text, reasoning and refusal of a delta or message."""
     pieces: list[_TextPiece] = []
-    if reasoning := next(filter(None, (_read_text(fields.get(name)) for name in REASONING)), ""):
+    details = map(_read_reasoning_entry, _read_list(fields.get("reasoning_details")))
+    if reasoning := next(filter(None, (_read_text(fields.get(name)) for name in REASONING)), "") or "".join(details):
         pieces.append(ReasoningDelta(reasoning))
     content = fields.get("content")
     if isinstance(content, list):
@@ -167,6 +174,11 @@ def _read_part(part: object) -> TextDelta | ReasoningDelta:
     return TextDelta(_read_text(part))
 
 
+def _read_reasoning_entry(entry: object) -> str:
+    """Return the text of an entry of `reasoning_details`, the only place in which MiniMax sends its reasoning."""
+    return _read_text(entry.get("text") or entry.get("summary")) if isinstance(entry, Mapping) else ""
+
+
 def _find_new_text(whole: str, known: str) -> str:
     """Return the part of a message's whole text that was not streamed before (`known`).
 
@@ -176,9 +188,9 @@ def _find_new_text(whole: str, known: str) -> str:
         return whole[len(known) :]
     is_known = False
     for text, streamed in ((whole, known), (_drop_thoughts(whole), _drop_thoughts(known))):
-        squeezed, start = _squeeze(text), _squeeze(streamed)
+        squeezed, start = squeeze(text), squeeze(streamed)
         if squeezed.startswith(start):
-            new = _skip(text, len(start))
+            new = skip_solid(text, len(start))
             return new if new.strip() else ""
         is_known = is_known or squeezed in start
     return "" if is_known else f"\n\n{whole}"
@@ -190,12 +202,12 @@ def _drop_thoughts(text: str) -> str:
     return "".join(part[: max(part.find("<think>"), 0)] for part in parts) + answer
 
 
-def _squeeze(text: str) -> str:
+def squeeze(text: str) -> str:
     """Return the text without white space."""
     return "".join(text.split())
 
 
-def _skip(text: str, count: int) -> str:
+def skip_solid(text: str, count: int) -> str:
     """Return the text after its first `count` characters that are not white space."""
     for word in re.finditer(r"\S+", text):
         if count <= len(word[0]):
@@ -282,12 +294,16 @@ def _read_json(value: object) -> object:
 
 
 def _read_usage(usage: Mapping[str, Any]) -> TokenUsage:
-    read, written, total = (_read_count(usage, key) for key in ("prompt_tokens", "completion_tokens", "total_tokens"))
-    # DeepSeek reports cached tokens in a field of its own.
-    cached_beside = _read_count(usage, "prompt_cache_hit_tokens")
-    cached = _read_count(usage.get("prompt_tokens_details"), "cached_tokens") or cached_beside
-    reasoning = _read_count(usage.get("completion_tokens_details"), "reasoning_tokens")
-    return TokenUsage(read, written, total or read + written, cached, reasoning, _read_cost(usage.get("cost")))
+    # DeepSeek and Anthropic report cached tokens in a field of their own. Anthropic's input does not contain them.
+    cached_beside = _read_count(usage, "prompt_cache_hit_tokens") or _read_count(usage, "cache_read_input_tokens")
+    apart = sum(_read_count(usage, f"cache_{kind}_input_tokens") for kind in ("read", "creation"))
+    read = _read_count(usage, "prompt_tokens") or _read_count(usage, "input_tokens") + apart
+    written = _read_count(usage, "completion_tokens") or _read_count(usage, "output_tokens")
+    in_input, in_output = (usage.get(f"{one}_tokens_details") for one in ("prompt", "completion"))
+    cached = _read_count(in_input or usage.get("input_tokens_details"), "cached_tokens") or cached_beside
+    reasoning = _read_count(in_output or usage.get("output_tokens_details"), "reasoning_tokens")
+    total = _read_count(usage, "total_tokens") or read + written
+    return TokenUsage(read, written, total, cached, reasoning, _read_cost(usage.get("cost")))
 
 
 def _read_cost(cost: object) -> float | None:
@@ -299,7 +315,8 @@ def _read_cost(cost: object) -> float | None:
 
 def _read_count(tokens: object, key: str) -> int:
     count = tokens.get(key) if isinstance(tokens, Mapping) else None
-    return count if isinstance(count, int) and count > 0 else 0
+    # Gateways in JavaScript and Lua write 10.0.
+    return int(count) if isinstance(count, int | float) and 0 < count < MAX_TOKENS else 0
 
 
 def _read_text(content: object) -> str:

@@ -33,7 +33,8 @@ _TOO_LONG = re.compile(
     r"|context (?:length|size|window)[^.]{0,40}\b(?:exceed|too (?:long|large|small))"
     r"|(?:prompt|input|request) is too long|exceed_context_size"
     # "Too many tokens, please wait" is a rate limit of Amazon Bedrock.
-    r"|(?:input|prompt) token count\b.{0,30}\bexceeds|maximum prompt length is|`inputs` tokens \+ `max_new_tokens` must"
+    r"|(?:input|prompt) (?:token count|length)\b.{0,30}\bexceeds|maximum prompt length is"
+    r"|`inputs` tokens \+ `max_new_tokens` must"
     r"|range of input length should be|exceeded model token limit|prompt exceeds max length"
     r"|too many tokens: total number|context length (?:is|of) only|(?:reached|greater than the) context length"
     r"|request body too large for .{0,80}\btokens|reduce the length of the messages"
@@ -46,7 +47,9 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_QUOTED_CHARS = 200
 _UNPACKED_PIECE_BYTES = 64 * 1024
 _STATUS = re.compile(r"[45][0-9]{2}")
-_SUCCESS_CODES = frozenset({"", "0", "200", "ok", "success"})
+_MESSAGE = re.compile(r"(?:message|msg|detail)$", re.IGNORECASE)
+"""The names of the fields with an error's words: `message`, `error_message`, `status_msg` and so on."""
+_SUCCESS_CODES = frozenset({"", "0", "200", "ok", "success", "none"})
 _EVENT_STREAM_START = re.compile(rb"\s*(?::|data|event|id|retry)")
 # Some proxies send a comment, or a word for "still here", as `data`.
 _KEEP_ALIVE = re.compile(r":.*|\W*(?:ping|pong|heart-?beat|keep[-_ ]?alive)\W*", re.IGNORECASE | re.DOTALL)
@@ -78,7 +81,8 @@ class EndpointError(Exception):
         fields = body if isinstance(body, dict) else {"message": body}
         metadata = fields.get("metadata")
         # OpenRouter's message is "Provider returned error", and the provider's message is in `raw`.
-        messages = [fields.get("message"), metadata.get("raw") if isinstance(metadata, dict) else None]
+        messages = [value for name, value in fields.items() if _MESSAGE.search(name)]
+        messages.append(metadata.get("raw") if isinstance(metadata, dict) else None)
         texts = [message for message in messages if message and isinstance(message, str)]
         self.detail = ": ".join(texts) or text or "it gave no reason"
         super().__init__(self.detail)
@@ -154,26 +158,29 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
         EndpointError: The stream contains an error.
         CutOff: The connection broke, or the stream ended without `[DONE]`.
     """
-    has_frames = False
+    has_frames = has_choices = False
+    chunk: object = None
     async with aclosing(_read_bytes(response)) as pieces:
         beginning, is_json = await _read_beginning(pieces)
         if is_json:
             # Some endpoints send one line of JSON per chunk instead.
             for line in _split_data(Frame("", await _read_whole(beginning, pieces))):
                 completion = _read_json(line)
-                is_answer = isinstance(completion, dict) and completion.get("choices") is not None
-                if is_answer:
+                if _has_choices(completion):
                     yield completion
                 _raise_for_error(completion)
-                if not is_answer:
+                if not _has_choices(completion):
                     raise _make_error(completion)
             return
         async for frame in _read_frames(beginning, pieces):
             has_frames = True
             for line in _split_data(frame):
                 if line.startswith("[DONE]"):
+                    if chunk and not has_choices:
+                        raise _make_error(chunk)
                     return
                 chunk = _read_json(line)
+                has_choices = has_choices or _has_choices(chunk)
                 # A chunk may contain text as well as an error.
                 yield chunk
                 _raise_for_error(chunk)
@@ -278,6 +285,10 @@ def _not_json_error(text: str) -> UnreadableAnswer:
     return UnreadableAnswer(f"sent an answer that is not JSON: {' '.join(text[:MAX_QUOTED_CHARS].split())}")
 
 
+def _has_choices(chunk: object) -> bool:
+    return isinstance(chunk, dict) and chunk.get("choices") is not None
+
+
 def _raise_for_error(chunk: object) -> None:
     """Raise the error that some endpoints put into a chunk, a choice or its delta."""
     if isinstance(chunk, list):
@@ -305,8 +316,9 @@ def _is_bare_error(chunk: Mapping[str, Any]) -> bool:
     # FastChat's errors are text: https://github.com/chatchat-space/Langchain-Chatchat/issues/2607
     return bool(
         chunk.get("detail")
-        or chunk.get("errors")
-        or _is_error_code(chunk.get("error_code"))
+        or chunk.get("success") is False
+        or _find_status(chunk)
+        or any("error" in name.lower() and _is_error_code(value) for name, value in chunk.items())
         or (_is_error_code(chunk.get("code")) and _is_error_code(chunk.get("message") or chunk.get("msg")))
     )
 
@@ -326,7 +338,7 @@ def _make_error(body: object) -> EndpointError:
 def _find_status(error: object) -> int | None:
     # OpenRouter, vLLM and others put the corresponding HTTP status into `code`.
     fields = error if isinstance(error, dict) else {}
-    texts = (str(fields.get(key)) for key in ("code", "status", "status_code", "error_code"))
+    texts = (str(fields.get(key)) for key in ("code", "status", "status_code", "statusCode", "error_code"))
     return next((int(text) for text in texts if _STATUS.fullmatch(text)), None)
 
 

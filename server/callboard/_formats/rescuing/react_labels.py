@@ -1,10 +1,10 @@
 """Removes the labels of ReAct from an answer that as a whole is a ReAct transcript.
 
-A model that calls tools natively may also have been trained on ReAct. It may answer `Final Answer: 42`, or end with
-`Action: None`, with an empty `Observation:`, or with the opening tag of a call that does not follow. These labels are
-removed only if the whole answer has that shape. In an explanation, a quotation, code or a list of fields they are part
-of the answer, and also if the messages that the model was sent mention them. A `Thought:` in the middle of an answer is
-removed if a rescued call follows it.
+A model that calls tools natively may also have been trained on ReAct. It may answer `Final Answer: 42` or only
+`Thought: It is 42.`, or end with `Action: None`, with an empty `Observation:`, or with a tag of a call that is not
+there. These labels are removed only if the whole answer has that shape. In an explanation, a quotation, code or a list
+of fields they are part of the answer, and also if the messages that the model was sent mention them. A `Thought:` in
+the middle of an answer is removed if a rescued call follows it.
 """
 
 import re
@@ -21,7 +21,7 @@ _LABEL = re.compile(r"^[ \t]*(Thought|Action|Action Input|Observation):[ \t]*", 
 _NEXT_PARAGRAPH = re.compile(r"\n[ \t\r]*\n\s*[^\s]")
 _NO_ACTION = frozenset({"none", "n/a", "null"})
 _NO_INPUT = _NO_ACTION | {"", "{}"}
-_LONE_TAGS = ("<tool_call>", "<function_call>")
+_LONE_TAGS = ("<tool_call>", "</tool_call>", "<function_call>", "</function_call>", "</function>")
 _EMPTY_LINES = (
     *(f"action: {nothing}" for nothing in sorted(_NO_ACTION)),
     *(f"action input: {nothing}" for nothing in sorted(_NO_INPUT)),
@@ -31,7 +31,7 @@ _EMPTY_LINES = (
 _FIELD = re.compile(r"\s*(?:[-*+>|]|\d+[.)]|[*_]*\w[\w -]{0,40}[*_]*:)")
 """The beginning of a field, or of a line of a list, a quotation or a table."""
 _REACT_WORDS = re.compile(r"\bReAct\b|final answer", re.IGNORECASE)
-_TAG_WORDS = re.compile(r"(?:tool|function).?call", re.IGNORECASE)
+_TAG_WORDS = re.compile(r"(?:tool|function).?call|<function", re.IGNORECASE)
 
 
 class LabelRemover:
@@ -54,6 +54,8 @@ class LabelRemover:
         self._last_line = ""
         self._last_char = ""
         self._is_in_fence = False
+        self._has_tags = False
+        """The text that was shown speaks of calls, or contains a tag of one."""
 
     def feed(self, text: str) -> tuple[str, str]:
         """Return the reasoning and the text that can be shown now."""
@@ -65,11 +67,17 @@ class LabelRemover:
         if is_rescued and self._held.lstrip().startswith(_THOUGHT):
             return _thoughts_before_call(self._take(len(self._held)))
         if self._read_on != self._read_prose:
-            return "", self._take(len(self._held))
+            held = self._take(len(self._held))
+            return "", _LABEL.sub("", held) if [label for label, _ in _parts(held)] == ["Thought"] else held
         self._holds_thoughts = False
         _, shown = self._read_prose()
         end = self._take(len(self._held))
-        return "", shown if self._is_scaffolding(end) else shown + end
+        if self._is_scaffolding(end):
+            return "", shown
+        # More text may follow, behind a native call.
+        for line in end.splitlines(keepends=True):
+            self._remember(line)
+        return "", shown + end
 
     def _take(self, end: int) -> str:
         self._empty_to = max(0, self._empty_to - end)
@@ -149,6 +157,7 @@ class LabelRemover:
         self._line = ""
         self._is_in_fence ^= line.startswith(("```", "~~~"))
         self._last_line = line if line.strip() else self._last_line
+        self._has_tags = self._has_tags or _TAG_WORDS.search(line) is not None
 
     def _is_scaffolding(self, end: str) -> bool:
         """Return whether the last lines of the answer are empty actions, a label without a result, or lone tags."""
@@ -158,7 +167,7 @@ class LabelRemover:
         if self._is_in_fence or self._last_char in (":", "：") or self._is_mentioned(_REACT_WORDS):
             return False
         if not _is_empty_action(lines[0]):
-            return not self._is_mentioned(_TAG_WORDS)
+            return not (self._has_tags or self._is_mentioned(_TAG_WORDS))
         # "Severity: low", "Action: none" is a list of fields.
         return not _FIELD.match(self._last_line)
 

@@ -7,7 +7,7 @@ the model to make, or that the model explains. So a call is rescued only if it m
 - It is not in code, in a list, in a quotation or the like (`markdown`).
 - It repeats nothing from the messages that the model was sent (`repetition`).
 - The answer has not mentioned calls before, by a marker in a sentence or by a call that stayed text: then a call on
-  lines of its own may be part of an example.
+  lines of its own may be part of an example. Nor does the line before it announce an example.
 
 Text is held back only while it may still become such a call. The same text gives the same result, whole or cut
 anywhere.
@@ -24,6 +24,7 @@ from callboard_formats.formats import SYNTAXES
 from callboard_formats.grammar import build_grammar, find_meaning
 from callboard_formats.literals import Literals
 from callboard_formats.markdown import MarkdownTracker
+from callboard_formats.quotation import announces_example
 from callboard_formats.syntax import (
     END_TOKENS,
     LAST_OBSERVATION,
@@ -79,6 +80,8 @@ class Rescuer:
         """The pieces of the current line that were passed on."""
         self._has_text = False
         self._mentions_calls = False
+        self._last_line = ""
+        """The last line that is not blank."""
         self._buffer = TextBuffer()
         """The text that was not passed on begins at `emitted_to`."""
         self._reading = self._read()
@@ -123,7 +126,9 @@ class Rescuer:
         """Pass the answer on, and return the calls at its end."""
         while (yield from self._buffer.peek()):
             may_begin = not self._line and not self._mentions_calls and self._markdown.may_begin_call()
-            if may_begin and (yield from self._is_at_opener()):
+            is_opener = may_begin and (yield from self._is_at_opener())
+            self._mentions_calls = self._mentions_calls or (is_opener and announces_example(self._last_line))
+            if is_opener and not self._mentions_calls:
                 # A new buffer, because a syntax must not see the text before.
                 self._buffer = TextBuffer(self._buffer.text[self._buffer.index :], final=self._buffer.final)
                 self._buffer.keep()
@@ -215,6 +220,7 @@ class Rescuer:
         for line in lines:
             whole = "".join([*self._line, line])
             self._markdown.feed_line(whole)
+            self._last_line = whole if whole.strip() else self._last_line
             self._mentions_calls = self._mentions_calls or _MARKERS.search(whole, 0) is not None
             self._line.clear()
         if rest:
