@@ -19,7 +19,6 @@ from callboard.calls.approval import (
     PENDING,
     TOOL_CHANGED,
     TOOL_CHANGED_SINCE_QUESTION,
-    UNFIT,
     WAITING,
     CallWaits,
     add_reason,
@@ -45,7 +44,7 @@ from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import Tool, ToolResult, make_fingerprint
-from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
+from callboard.errors import ToolError, ToolLimit, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard_protocol import (
@@ -421,8 +420,6 @@ class CallRunner:
 
         with self.waiting(call.id):
             answer = await ask_until_fitting(request, send, read)
-            if answer is None and form and form.was_unfit:
-                raise ToolNotAnswered(UNFIT)
             agreed = await self.approval.apply(answer, request, call.name, fingerprint)
         if form and form.call.call.is_changed:
             self._show_changes(form.call)
