@@ -508,7 +508,7 @@ class CallRunner:
                 result_chars=len(outcome.text),
                 duration_ms=duration_ms,
                 files=tuple(dict(file) for file in outcome.files),
-                embeds=outcome.embeds,
+                embeds=tuple(outcome.embeds),
             )
         self._events.send(end)
         for source in outcome.sources if isinstance(outcome, ToolResult) else ():
