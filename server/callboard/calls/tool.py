@@ -111,6 +111,12 @@ class Tool(Generic[P, R]):
             self._adopt_schema()
         secrets = [one.get_secret_value() if isinstance(one, SecretStr) else one for one in self.secrets]
         names = frozenset(one for one in secrets if one in self.parameters.get("properties", {}))
+        schema = to_json(self.parameters).decode() if self.secrets else ""
+        for one in {secret for secret in self.secrets if isinstance(secret, str)} - names:
+            if f'"{one}":{{' in schema:
+                raise AgentError(
+                    f"The tool '{self.name}' has the secret '{one}', a field inside an argument: name that argument."
+                )
         object.__setattr__(self, "secret_arguments", names)
         object.__setattr__(self, "secret_values", tuple(value for value in secrets if value not in names))
 
