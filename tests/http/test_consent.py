@@ -70,6 +70,8 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
         events = await answered(service, lambda: {"value": True})
+        state = (await service.client.get("/v1/runs/r")).json()
+    assert state["answered"] == ["approve:big"]
     [asked] = [event for event in events if isinstance(event, InputRequest)]
     assert (asked.kind, asked.title, asked.tool_call_id) == ("confirmation", "Run Buy things (buy)?", "big")
     assert asked.message == "thing: a <b>piano</b>\neuros: 900"
