@@ -15,7 +15,7 @@ from callboard.calls.forms import (
     read_changes,
     read_form,
 )
-from callboard.errors import ToolError
+from callboard.errors import ToolNotAnswered
 from callboard_protocol import InputRequest
 
 TRIP = {
@@ -143,7 +143,7 @@ async def test_answers_that_never_fit_are_an_error_of_their_own() -> None:
         return "blue"
 
     question = InputRequest(request_id="q", kind="input", title="?", choices=("red", "green"))
-    with pytest.raises(ToolError, match="5 times, and the answers do not fit: choose one of the answers"):
+    with pytest.raises(ToolNotAnswered, match="5 times, and the answers do not fit: choose one of the answers"):
         await ask_until_fitting(question, ask)
     assert len({one.request_id for one in asked}) == MAX_TRIES
     assert asked[-1].message == "The answer does not fit: choose one of the answers"

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from callboard.agents import Agent, RunContext
 from callboard.calls import ToolContext, tool
-from callboard.calls.forms import UNFIT
+from callboard.calls.forms import MAX_TRIES, UNFIT
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
@@ -271,6 +271,15 @@ async def test_form_is_sent_with_its_schema_and_its_answer_is_checked(tmp_path: 
     steps = [(event.data.status, event.data.message) for event in events if isinstance(event, ToolStatus)]
     assert steps == [("asking", "Travel"), ("asking", "Travel"), ("processing", "answered")]
     assert stored.json()["status"] == "complete"
+
+
+async def test_a_tool_whose_question_gets_no_fitting_answer_fails_with_the_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path, travel(schema=CABIN)) as service:
+        events = await play(service, *[{"value": {"cabin": "first"}}] * MAX_TRIES)
+    [failed] = [event for event in events if isinstance(event, ToolCallError)]
+    # Not `not_answered`, which says that the tool has not run.
+    assert failed.code == "tool_failed"
+    assert failed.error.startswith(f"{UNFIT}: cabin: it is not one of the choices")
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "https://a b"])

@@ -73,7 +73,7 @@ class RunContext:
 
         If the answer does not fit the question's `schema` or `choices`, the question is asked again, with the reason.
         The answer False to a form means that the user declined. Raises `ValueError` if the schema is not flat, and
-        `ToolError` if the user answers again and again, and no answer fits.
+        `ToolNotAnswered` if the user answers again and again, and no answer fits.
         """
         return await TurnContext.of(self).ask(question)
 

@@ -15,7 +15,7 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from callboard.calls.approval import ALWAYS, DO_NOT_RETRY, AnswerTo, is_approval
+from callboard.calls.approval import ALWAYS, DO_NOT_RETRY, AnswerTo
 from callboard.calls.arguments import CALL_AGAIN, DO_NOT_FIT, is_blank
 from callboard.calls.call import ResolvedCall, read_object, write_arguments
 from callboard.calls.executor import check_arguments
@@ -63,7 +63,7 @@ async def ask_until_fitting(question: InputRequest, ask: AnswerTo, read: ReadAns
     """Ask the question, again if the answer does not fit, and return the answer; None if there is none.
 
     `ask` sends one question and waits for its answer. `read` is used in place of `read_answer`. Raises `ValueError` if
-    the form or the choices cannot be asked, and `ToolError` if the last of `MAX_TRIES` answers does not fit.
+    the form or the choices cannot be asked, and `ToolNotAnswered` if the last of `MAX_TRIES` answers does not fit.
     """
     if question.kind == "form":
         question = question.model_copy(update={"form": read_form(question.form)})
@@ -85,8 +85,7 @@ async def ask_until_fitting(question: InputRequest, ask: AnswerTo, read: ReadAns
             again = {"request_id": f"again{number}:{question.request_id}", "message": message, "form": form}
             # Without `arguments`, an approval is drawn from its message, which has the reason.
             asked = question.model_copy(update={**again, "arguments": None})
-    kind = ToolNotAnswered if is_approval(question.request_id) else ToolError
-    raise kind(f"{UNFIT}: {reason}. {DO_NOT_RETRY}")
+    raise ToolNotAnswered(f"{UNFIT}: {reason}. {DO_NOT_RETRY}")
 
 
 def read_answer(question: InputRequest, answer: Any) -> Any:

@@ -44,7 +44,7 @@ from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import Tool, ToolResult, make_fingerprint
-from callboard.errors import ToolError, ToolLimit, ToolTimeout
+from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard_protocol import (
@@ -460,7 +460,11 @@ class CallRunner:
             with self.waiting(call_id):
                 return await self.approval.answer_to(asked)
 
-        answer = await ask_until_fitting(question, send)
+        try:
+            answer = await ask_until_fitting(question, send)
+        except ToolNotAnswered as unfit:
+            # Not with its code, which says that the tool has not run.
+            raise ToolError(str(unfit)) from unfit
         self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
         return answer
 

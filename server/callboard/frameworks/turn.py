@@ -222,8 +222,7 @@ class AdapterTurn:
     async def ask(self, request: InputRequest) -> Any:
         """Ask the user, and return the answer.
 
-        Raises `ToolNotAsked` if no client can ask the user, `ToolNotAnswered` if no answer comes in time, and
-        `ToolError` if no answer fits.
+        Raises `ToolNotAsked` if no client can ask the user, and `ToolNotAnswered` if no answer comes in time or fits.
         """
         approval = self.context.approval
         if not approval.can_ask:
