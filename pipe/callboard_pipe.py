@@ -1684,12 +1684,14 @@ class LeftAnswer:
         rows: The run's messages, as stored with the chat.
         is_logged: Its events can still be read; the server deletes them some time after the run's end.
         is_awaited: A client listens to the run, so it will put the answer into the chat.
+        answered: The ids of its questions and requests for tools that have an answer, and are not asked again.
     """
 
     run_id: str
     rows: list[Json]
     is_logged: bool = False
     is_awaited: bool = False
+    answered: list[str] = field(default_factory=list)
 
 
 def read_rows(rows: list[Json]) -> Iterator[Json]:
@@ -1764,8 +1766,13 @@ class ServerClient:
     async def deliver_run(self, answer: LeftAnswer, deliver: Deliver) -> None:
         """Deliver all events of a run that was started earlier, or its stored messages if the events are deleted."""
         self.run_id = answer.run_id
+
+        def deliver_unanswered(event: Json) -> None:
+            if event.get("request_id") not in answer.answered:
+                deliver(event)
+
         if answer.is_logged:
-            await self._deliver_all(deliver)
+            await self._deliver_all(deliver_unanswered)
         else:
             for event in read_rows(answer.rows):
                 deliver(event)
@@ -1846,10 +1853,12 @@ class ServerClient:
             raise NotFound(FORGOTTEN)
         self.run_id = str(rows[-1]["run_id"])
         try:
-            is_awaited = await self._fetch_json(f"/v1/runs/{self.run_id}", lambda run: bool(run["listened_to"]))
+            is_awaited, answered = await self._fetch_json(
+                f"/v1/runs/{self.run_id}", lambda run: (bool(run["listened_to"]), [*run.get("answered", ())])
+            )
         except NotFound:
             return LeftAnswer(self.run_id, rows)
-        return LeftAnswer(self.run_id, rows, is_logged=True, is_awaited=is_awaited)
+        return LeftAnswer(self.run_id, rows, is_logged=True, is_awaited=is_awaited, answered=answered)
 
     async def wait_for_answer(self, page: Page) -> LeftAnswer:
         """Return the stored part of the answer; retries in case the server is being restarted."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
-import callboard.skills.home  # noqa: F401 - its settings are known once it is imported
+import callboard.agents.builtin  # noqa: F401 - whose skills have settings
 from callboard import Agent, Callboard, OpenAICompatible, Principal, RunContext, Settings, Skill, tool
 from callboard.errors import AgentError, CallboardError
 from callboard.testing import Call, FakeModel, client
@@ -78,6 +78,9 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: make_agent("x", icon="icon.png"), "data:image/png;base64"),
     (lambda: make_board([changed(suggestions="Hello")]), "suggestions='Hello': give a list of texts"),
     (lambda: make_agent("x", confirm="send_*"), r"confirm='send_\*': give a list of texts"),
+    (lambda: make_agent("x", instructions="Be brief."), r"has no argument instructions: did you mean prompt\?"),
+    (lambda: make_agent("x", tool=[add]), r"has no argument tool: did you mean tools\?"),
+    (lambda: make_agent("x", colour="red"), "has no argument colour: it takes agent_id, description, skills"),
     (lambda: make_agent("x", limits=5), r"Limits\(max_tool_calls=…\)"),
     (lambda: make_agent("x", tool_format="jason"), "give one of auto, native"),
     (lambda: make_board(Agent("x")), r"not x: write Callboard\(\[agent\]\)"),

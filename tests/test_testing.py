@@ -1,5 +1,6 @@
 """`callboard.testing` shows a test the calls of an application and its errors."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,11 @@ from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from callboard import Agent, Callboard, Principal, Settings, ToolError, tool
+from callboard import Agent, Callboard, Principal, Settings, ToolError, ToolResult, tool
 from callboard.errors import HostRefused
 from callboard.http.gate import Access
-from callboard.testing import Call, FakeModel, RunCall, client
-from callboard_protocol import InputRequest
+from callboard.testing import Call, EndedRun, FakeModel, RunCall, client
+from callboard_protocol import InputRequest, Message, Rewind, ToolCallStart
 
 
 @tool
@@ -48,6 +49,43 @@ def test_calls_are_in_order(tmp_path: Path) -> None:
     assert [call.tool_name for call in run.calls] == ["divide", "divide", "devide"]
     assert run.calls[2].code in ("unknown_tool", "invalid_args")
     assert run.error is None
+
+
+def test_the_text_is_without_text_that_was_taken_back() -> None:
+    called = ToolCallStart(tool_call_id="a", tool_name="look", tool_args={})
+    again = [Message(content="Bad "), Message(content="words."), Rewind(), Message(content="Sorry.")]
+    assert EndedRun([Message(content="Hi. "), called, *again]).text == "Hi. Sorry."
+
+
+def test_a_call_has_its_files(tmp_path: Path) -> None:
+    picture = {"type": "image", "url": "https://example.org/a.png"}
+
+    @tool
+    def draw() -> ToolResult:
+        """Draw."""
+        return ToolResult("Drawn.", files=(picture,))
+
+    artist = Agent("artist", tools=[draw], model=FakeModel([Call("draw")], "Here."))
+    with client(Callboard([artist], settings=Settings(data_dir=tmp_path))) as callboard:
+        [call] = callboard.run("Draw.").calls
+    assert [*call.files] == [picture]
+
+
+def test_all_clients_share_an_event_loop_because_models_keep_their_connections_in_it(tmp_path: Path) -> None:
+    loops = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        loops.append(asyncio.get_running_loop())
+        return "seen"
+
+    for name in ("one", "two"):
+        clerk = Agent("clerk", tools=[look], model=FakeModel([Call("look")], "Done."))
+        with client(Callboard([clerk], settings=Settings(data_dir=tmp_path / name))) as callboard:
+            callboard.run("Look.")
+    assert loops[0] is loops[1]
+    assert not loops[0].is_closed()
 
 
 def change(_: InputRequest) -> object:

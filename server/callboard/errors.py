@@ -306,7 +306,7 @@ class ToolNotAsked(ToolDenied):
 
 
 class ToolNotAnswered(ToolDenied):
-    """The call needs approval, and the user gave no answer in time; it was not run."""
+    """The call needs approval, and the user gave no answer in time, or none that fits; it was not run."""
 
     code = "not_answered"
 

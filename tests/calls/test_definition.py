@@ -215,6 +215,12 @@ def test_function_without_a_docstring_is_refused_with_its_place() -> None:
         tool(undocumented)
 
 
+LOGIN = {
+    "type": "object",
+    "properties": {"login": {"type": "object", "properties": {"pin": {"type": "string"}}}},
+}
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
@@ -224,6 +230,7 @@ def test_function_without_a_docstring_is_refused_with_its_place() -> None:
         ({"parameters": {}}, "of type 'object'"),
         ({"parameters": {"type": "object", "properties": {"a": {"type": "strnig"}}}}, "no JSON schema"),
         ({"timeout_seconds": 0}, "above 0"),
+        ({"parameters": LOGIN, "secrets": ("pin",)}, "the secret 'pin', a field inside an argument"),
         ({"function": lambda __event_emitter__: ""}, "'__event_emitter__'.*ToolContext"),
     ],
 )

@@ -175,24 +175,29 @@ def test_any_return_value_becomes_text(value: object, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "words"),
     [
-        object(),
-        ToolResult(5),  # type: ignore[arg-type] # wrong on purpose
-        ToolResult("t", files=("not a dict",)),  # type: ignore[arg-type] # wrong on purpose
-        ToolResult("t", embeds="one string"),  # type: ignore[arg-type] # wrong on purpose
-        ToolResult("t", sources=({"no": "source"},)),
+        (object(), "Unable to serialize"),
+        (ToolResult(5), "text must be a string"),  # type: ignore[arg-type] # wrong on purpose
+        (ToolResult("t", files=("not a dict",)), "files has 'not a dict': give"),  # type: ignore[arg-type] # wrong on purpose
+        (ToolResult("t", files={"type": "image", "url": "data:,"}), "files has 'type': give"),  # type: ignore[arg-type] # wrong on purpose
+        (ToolResult("t", files=[{"type": "image_url", "image_url": {"url": "data:,"}}]), "the url is a data: URL"),
+        (ToolResult("t", files=[{"type": "image", "url": "plot.png"}]), "the url is a data: URL"),
+        (ToolResult("t", embeds="one string"), "embeds must be a sequence"),
+        (ToolResult("t", sources=({"no": "source"},)), "Field required"),
     ],
 )
-async def test_return_value_that_is_not_json_is_an_error(stage: Stage, by_hand: ByHand, value: object) -> None:
-    with pytest.raises(ToolError, match="cannot be written as JSON"):
+async def test_a_value_that_cannot_be_a_result_is_an_error(
+    stage: Stage, by_hand: ByHand, value: object, words: str
+) -> None:
+    with pytest.raises(ToolError, match=f"(?s)cannot be its result: .*{words}"):
         await stage.run(by_hand(lambda: value))
 
 
 async def test_files_embeds_and_sources_come_with_the_result(stage: Stage, by_hand: ByHand) -> None:
     file = {"type": "image", "url": "https://example.org/a.png"}
     source = {"source": {"name": "Folio"}, "document": ["To be"], "metadata": [{"page": 3}]}
-    result = await stage.run(by_hand(lambda: ToolResult("t", (file,), ("<p>",), (source,))))
+    result = await stage.run(by_hand(lambda: ToolResult("t", [file], ["<p>"], [source])))
     assert result == ToolResult("t", (file,), ("<p>",), (Source(**source),))  # type: ignore[arg-type] # wrong on purpose
 
 

@@ -15,6 +15,7 @@ from callboard.calls.forms import (
     read_changes,
     read_form,
 )
+from callboard.errors import ToolNotAnswered
 from callboard_protocol import InputRequest
 
 TRIP = {
@@ -134,7 +135,7 @@ async def test_question_is_asked_again_with_the_reason_and_the_values_that_fit()
     assert {name: field["default"] for name, field in fields.items() if "default" in field} == GOOD | {"bags": 1}
 
 
-async def test_answers_that_never_fit_end_as_no_answer() -> None:
+async def test_answers_that_never_fit_are_an_error_of_their_own() -> None:
     asked: list[InputRequest] = []
 
     async def ask(question: InputRequest) -> Any:
@@ -142,7 +143,8 @@ async def test_answers_that_never_fit_end_as_no_answer() -> None:
         return "blue"
 
     question = InputRequest(request_id="q", kind="input", title="?", choices=("red", "green"))
-    assert await ask_until_fitting(question, ask) is None
+    with pytest.raises(ToolNotAnswered, match="5 times, and the answers do not fit: choose one of the answers"):
+        await ask_until_fitting(question, ask)
     assert len({one.request_id for one in asked}) == MAX_TRIES
     assert asked[-1].message == "The answer does not fit: choose one of the answers"
 

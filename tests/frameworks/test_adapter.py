@@ -144,6 +144,12 @@ def test_an_id_that_a_model_list_cannot_hold_is_refused(agent_id: str) -> None:
 async def play_nothing(turn: AdapterTurn) -> None: ...
 
 
+async def test_a_function_that_needs_a_user_says_so_if_the_request_names_none() -> None:
+    agent = Scripted(lambda run: run.user.id, "agent", "", "")  # type: ignore[union-attr,arg-type,return-value] # the mistake
+    with pytest.raises(AgentError, match="this request names no user"):
+        await anext(agent.run(TurnContext("run_1", [], str, ScriptedModel())))
+
+
 async def test_function_in_framework_thread_is_stopped_after_timeout() -> None:
     told = threading.Event()
     timed_out = threading.Event()

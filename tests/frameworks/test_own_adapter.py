@@ -86,7 +86,7 @@ async def test_failing_calls_the_limit_of_calls_and_a_failing_model_are_shown(tm
             second = await service.events(asked("How deep is Baikal?"))
     failed, _ = of(first, ToolCallError)
     assert isinstance(failed, ToolCallError)
-    assert failed.error == "ValueError: Ness is not on the map"
+    assert failed.error == "KeyError: 'Ness'"
     assert model.requests[1]["messages"][-1]["content"] == failed.error
     assert [len(body["tools"]) for body in model.requests] == [1, 1, 0, 1]
     assert of(first, Message, Done) == [Message(content="Enough."), Done(finish_reason="max_turns")]

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from callboard.agents import Agent, RunContext
 from callboard.calls import ToolContext, tool
+from callboard.calls.forms import MAX_TRIES, UNFIT
 from callboard.errors import ToolError
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta
 from callboard.skills import Skill
@@ -69,6 +70,8 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
         events = await answered(service, lambda: {"value": True})
+        state = (await service.client.get("/v1/runs/r")).json()
+    assert state["answered"] == ["approve:big"]
     [asked] = [event for event in events if isinstance(event, InputRequest)]
     assert (asked.kind, asked.title, asked.tool_call_id) == ("confirmation", "Run Buy things (buy)?", "big")
     assert asked.message == "thing: a <b>piano</b>\neuros: 900"
@@ -211,10 +214,8 @@ async def test_changes_that_never_fit_do_not_count_as_no_answer(tmp_path: Path) 
     async with serving(tmp_path, shop.agent) as service:
         events = await answered(service, lambda: {"value": {"arguments": {}}})
     [denied] = [event for event in events if isinstance(event, ToolCallError)]
-    assert (denied.code, denied.error.split(".")[0]) == (
-        "not_answered",
-        "Not run: the user changed the arguments to values that do not fit, and gave no other answer",
-    )
+    assert denied.code == "not_answered"
+    assert denied.error.startswith(f"{UNFIT}: ")
     assert shop.bought == [("a pen", 1)]
 
 
@@ -270,6 +271,15 @@ async def test_form_is_sent_with_its_schema_and_its_answer_is_checked(tmp_path: 
     steps = [(event.data.status, event.data.message) for event in events if isinstance(event, ToolStatus)]
     assert steps == [("asking", "Travel"), ("asking", "Travel"), ("processing", "answered")]
     assert stored.json()["status"] == "complete"
+
+
+async def test_a_tool_whose_question_gets_no_fitting_answer_fails_with_the_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path, travel(schema=CABIN)) as service:
+        events = await play(service, *[{"value": {"cabin": "first"}}] * MAX_TRIES)
+    [failed] = [event for event in events if isinstance(event, ToolCallError)]
+    # Not `not_answered`, which says that the tool has not run.
+    assert failed.code == "tool_failed"
+    assert failed.error.startswith(f"{UNFIT}: cabin: it is not one of the choices")
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "https://a b"])

@@ -67,6 +67,7 @@ async def test_a_request_that_cannot_be_met_says_why(tmp_path: Path, body: bytes
     ("method", "path", "status", "words"),
     [
         ("GET", "/nowhere", 404, "/nowhere"),
+        ("POST", "/v1/embeddings", 404, "no models for embeddings"),
         ("GET", "/v1/runs", 405, "Method Not Allowed"),
         ("GET", "/v1/runs/none/events", 404, "there is no run 'none'"),
         ("POST", "/v1/runs/none/cancel", 404, "there is no run 'none'"),

@@ -101,7 +101,7 @@ async def test_a_call_of_a_tool_that_only_reads_runs_unasked_and_the_store_says_
     assert kinds(events, InputRequest) == []
     assert text_of(events) == "Let me see.\n\nA storm is a wind."
     [start] = kinds(events, ToolCallStart)
-    assert start.from_text
+    assert (start.from_text, start.asks_first) == (True, False)
     mark = events[events.index(start) + 1]
     assert isinstance(mark, ToolStatus)
     assert (mark.data.status, mark.data.message) == ("from_text", "read from the model's text")
@@ -121,6 +121,8 @@ async def test_any_other_tool_asks_first_says_why_and_runs_only_if_it_was_allowe
     async with desk(tmp_path, [says(WRITE), says("Well.")]) as one:
         events = await one.ask(answer)
         [stored] = await one.timeline()
+    [start] = kinds(events, ToolCallStart)
+    assert start.asks_first
     [asked] = kinds(events, InputRequest)
     assert (asked.kind, asked.title) == ("confirmation", "Run write_line?")
     assert "read from the model's text, not called natively" in asked.message

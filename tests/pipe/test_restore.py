@@ -59,7 +59,8 @@ def keep(server: ScriptedServer, *rows: dict[str, Any]) -> None:
 
 
 def log_run(server: ScriptedServer, *, listened_to: bool = False) -> None:
-    server.on("GET", "r", answer_json({"run_id": "r", "ended": False, "listened_to": listened_to}))
+    state = {"run_id": "r", "ended": False, "listened_to": listened_to, "answered": ["gone"]}
+    server.on("GET", "r", answer_json(state))
 
 
 async def find(pipe: Any) -> Any:
@@ -180,7 +181,7 @@ async def test_run_deleted_between_two_requests_becomes_a_notice(server: Scripte
     assert "there is no run" in streamed_content(await restored(pipe, await find(pipe)))
 
 
-def asked(request_id: str, call_id: str = "c1") -> InputRequest:
+def asked(request_id: str, call_id: str | None = "c1") -> InputRequest:
     return InputRequest(request_id=request_id, kind="input", title=request_id, tool_call_id=call_id)
 
 
@@ -196,6 +197,8 @@ def reported(message: str) -> ToolStatus:
         ([asked("q1"), reported(ANSWERED), asked("q2")], ["q2"]),
         # At once: the status does not say which of them was answered.
         ([asked("q1"), asked("q2"), reported(ANSWERED)], ["q1", "q2"]),
+        # No status tells of questions of an agent: the server lists those that have an answer.
+        ([asked("gone", None), asked("q1", None)], ["q1"]),
         # An answer that did not fit.
         ([asked("q1"), asked("again1:q1")], ["again1:q1"]),
         ([asked("q1"), ToolCallError(tool_call_id="c1", error="denied", code="denied")], []),

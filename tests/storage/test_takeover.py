@@ -532,10 +532,11 @@ def sold(rows: TurnRows) -> Changes:
 @pytest.mark.parametrize(
     "start",
     [
-        ToolCallStart(tool_call_id="c1", tool_name="refund", tool_args={"seat": 7}),
+        ToolCallStart(tool_call_id="c1", tool_name="sell", tool_args={"seat": 7}, asks_first=True),
+        ToolCallStart(tool_call_id="c1", tool_name="sell", tool_args={"seat": 7}, asks_first=True, from_text=True),
         ToolCallStart(tool_call_id="c1", tool_name="reserve", tool_args={"seat": 7}, from_text=True),
     ],
-    ids=lambda start: start.tool_name,
+    ids=["asks", "asks, from text", "repeatable, from text"],
 )
 async def test_a_call_that_was_started_and_not_yet_asked_about_asks_the_user(
     tmp_path: Path, start: ToolCallStart

@@ -6,12 +6,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Never, Protocol
 
 import structlog
 
 from callboard.agents.context import OnOwnerLoss, RunContext, TurnContext
-from callboard.agents.declarations import check_arguments, check_id
+from callboard.agents.declarations import check_arguments, check_id, refuse_unknown
 from callboard.agents.recalling import recall
 from callboard.calls import Tool, tool
 from callboard.calls.limits import Allowance, Limits
@@ -106,8 +106,10 @@ class Agent:
         suggestions: Sequence[str] = (),
         icon: str = "",
         openwebui_tools: OpenWebUITools = "attached",
+        **unknown: Never,
     ) -> None:
         check_id(agent_id)
+        refuse_unknown(agent_id, unknown, Agent)
         values: dict[str, Any] = {
             "description": description,
             "skills": skills,

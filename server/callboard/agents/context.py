@@ -72,7 +72,8 @@ class RunContext:
         """Ask the user and return the answer; None if no answer comes in time, or no user can be asked.
 
         If the answer does not fit the question's `schema` or `choices`, the question is asked again, with the reason.
-        The answer False to a form means that the user declined. Raises `ValueError` if the schema is not flat.
+        The answer False to a form means that the user declined. Raises `ValueError` if the schema is not flat, and
+        `ToolNotAnswered` if the user answers again and again, and no answer fits.
         """
         return await TurnContext.of(self).ask(question)
 

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from typing import Any, get_args
 
 from callboard.agents.context import OnOwnerLoss
@@ -85,6 +86,23 @@ def check_arguments(agent_id: str, **values: object) -> None:
         is_valid, expected = _RULES[name]
         if not is_valid(value):
             raise AgentError(f"The agent '{agent_id}' has {name}={value!r:.80}: give {expected}.")
+
+
+_OTHER_NAMES = {
+    **dict.fromkeys(("instructions", "system", "system_message", "system_prompt"), "prompt"),
+    **dict.fromkeys(("functions", "toolsets"), "tools"),
+    "llm": "model",
+}
+"""Names of arguments in other frameworks, and the argument of `Agent`."""
+
+
+def refuse_unknown(agent_id: str, unknown: Collection[str], declared: Callable[..., object]) -> None:
+    """Raise `AgentError` if there are arguments that the class does not take."""
+    for name in unknown:
+        known = [one for one in inspect.signature(declared).parameters if one != "unknown"]
+        meant = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name, known, n=1)), "")
+        advice = f"did you mean {meant}?" if meant else f"it takes {', '.join(known)}."
+        raise AgentError(f"The agent '{agent_id}' has no argument {name}: {advice}")
 
 
 def check_id(agent_id: object) -> None:

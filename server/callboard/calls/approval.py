@@ -94,7 +94,6 @@ NOT_ANSWERED = (
     "not done, and that they may ask for it again."
 )
 UNCLEAR = f"Not run: the answer was neither yes nor no. {DO_NOT_RETRY}"
-UNFIT = f"Not run: the user changed the arguments to values that do not fit, and gave no other answer. {DO_NOT_RETRY}"
 CANNOT_ASK = "the user cannot be asked over the API that this request came by"
 ALWAYS_ASKS = "This tool runs only after the user has agreed"
 WRITTEN_IN_TEXT = (

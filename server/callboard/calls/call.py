@@ -189,11 +189,12 @@ class StartedCall:
 class RunningCall(StartedCall):
     """A call that has started and not ended.
 
-    For the runner: `inside` are the ids of the calls whose tools this call is part of; `is_approved`: its user has
-    agreed; `clock` measures its duration.
+    For the runner: `inside` are the ids of the calls whose tools this call is part of; `needs_approval`: its user is
+    asked before it runs, or the error that ends it; `is_approved`: its user has agreed; `clock` measures its duration.
     """
 
     inside: tuple[str, ...] = ()
+    needs_approval: bool | ToolError = False
     is_approved: bool = False
     clock: CallClock = field(default_factory=CallClock, repr=False)
 

@@ -302,7 +302,8 @@ class ToolContext:
             url: An address (http or https) that the user is asked to open. The answer is then True or False.
             timeout_seconds: How long to wait. Default: `CALLBOARD_INPUT_TIMEOUT_SECONDS`.
 
-        Raises `ValueError` if the schema is not flat, or the address is no web address.
+        Raises `ValueError` if the schema is not flat, or the address is no web address, and `ToolError` if the
+        user answers again and again, and no answer fits.
         """
         number = next(self._question_numbers)
         question = InputRequest(

@@ -131,7 +131,7 @@ async def _attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContex
         raise
     except Exception as error:
         message = (
-            f"{context.tool_name} returned a {type(value).__name__} that cannot be written as JSON: {error_text(error)}"
+            f"{context.tool_name} returned a {type(value).__name__} that cannot be its result: {error_text(error)}"
         )
         raise ToolError(storable(message)) from error
 

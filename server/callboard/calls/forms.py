@@ -15,24 +15,27 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from callboard.calls.approval import ALWAYS, AnswerTo
+from callboard.calls.approval import ALWAYS, DO_NOT_RETRY, AnswerTo
 from callboard.calls.arguments import CALL_AGAIN, DO_NOT_FIT, is_blank
 from callboard.calls.call import ResolvedCall, read_object, write_arguments
 from callboard.calls.executor import check_arguments
-from callboard.errors import ToolError
+from callboard.errors import ToolError, ToolNotAnswered
 from callboard.redaction import Redaction
 from callboard_protocol import InputRequest
 from callboard_protocol.wire import MAX_CHOICES_BYTES, MAX_FORM_BYTES
 
 MAX_FIELDS = 50
 MAX_TRIES = 5
-"""How often a question is asked until its answer fits. The last answer then counts as none."""
+"""How often a question is asked until its answer fits."""
 
 MAX_PAGE_NUMBER = 2**53 - 1
 """JavaScript's largest whole number from which every smaller one is exact; the ids of some services are larger."""
 
 DOES_NOT_FIT = "The answer does not fit"
 """Begins the message of a question that is asked again."""
+
+UNFIT = f"Stopped: the user answered the question {MAX_TRIES} times, and the answers do not fit"
+"""Begins the error if no answer fits."""
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array"})
 _TEXTS = frozenset({"title", "description", "format"})
@@ -60,19 +63,21 @@ async def ask_until_fitting(question: InputRequest, ask: AnswerTo, read: ReadAns
     """Ask the question, again if the answer does not fit, and return the answer; None if there is none.
 
     `ask` sends one question and waits for its answer. `read` is used in place of `read_answer`. Raises `ValueError` if
-    the form or the choices cannot be asked.
+    the form or the choices cannot be asked, and `ToolNotAnswered` if the last of `MAX_TRIES` answers does not fit.
     """
     if question.kind == "form":
         question = question.model_copy(update={"form": read_form(question.form)})
     if len(json.dumps(question.choices)) > MAX_CHOICES_BYTES:
         raise ValueError(f"the choices are over {MAX_CHOICES_BYTES} bytes")
     asked = question
+    reason = ""
     for number in range(1, MAX_TRIES + 1):
         answer = await ask(asked)
         try:
             return read(answer) if read else read_answer(question, answer)
         except UnfitAnswer as unfit:
-            message = f"{DOES_NOT_FIT}: {unfit}\n\n{question.message}".strip()
+            reason = str(unfit)
+            message = f"{DOES_NOT_FIT}: {reason}\n\n{question.message}".strip()
             has_arguments = question.kind == "confirmation" and isinstance(answer, Mapping)
             form = _keep_values(question.form, answer.get("arguments") if has_arguments else answer)
             # After a takeover the question has the same id, so that an answer that was given before still counts. It
@@ -80,7 +85,7 @@ async def ask_until_fitting(question: InputRequest, ask: AnswerTo, read: ReadAns
             again = {"request_id": f"again{number}:{question.request_id}", "message": message, "form": form}
             # Without `arguments`, an approval is drawn from its message, which has the reason.
             asked = question.model_copy(update={**again, "arguments": None})
-    return None
+    raise ToolNotAnswered(f"{UNFIT}: {reason}. {DO_NOT_RETRY}")
 
 
 def read_answer(question: InputRequest, answer: Any) -> Any:
@@ -129,13 +134,11 @@ class ChangesForm:
     """The form in which the user can change a call's arguments.
 
     `schema` has the arguments with their values as defaults; {} if none can be changed, for example because all are
-    secret or none fits a form. `call` is the call to run: after `read`, with the user's changes. `was_unfit`: the last
-    changes did not fit.
+    secret or none fits a form. `call` is the call to run: after `read`, with the user's changes.
     """
 
     def __init__(self, call: ResolvedCall, redaction: Redaction) -> None:
         self.call = call
-        self.was_unfit = False
         hidden = call.tool.secret_arguments
         # In some formats the model writes every value as a text, so its own text would not fit the schema.
         self._given = read_object(write_arguments(call.arguments) if call.call.is_untyped else call.arguments_text)
@@ -154,7 +157,6 @@ class ChangesForm:
         given = answer.get("arguments") if isinstance(answer, Mapping) else None
         if not (self.schema and isinstance(given, Mapping)):
             return answer
-        self.was_unfit = True
         arguments = read_changes(self.schema, self._given, given)
         if arguments != self._given:
             try:
@@ -167,7 +169,6 @@ class ChangesForm:
                 arguments=values,
                 arguments_text=write_arguments(arguments),
             )
-        self.was_unfit = False
         return ALWAYS if answer.get("always") is True else True
 
 

@@ -19,7 +19,6 @@ from callboard.calls.approval import (
     PENDING,
     TOOL_CHANGED,
     TOOL_CHANGED_SINCE_QUESTION,
-    UNFIT,
     WAITING,
     CallWaits,
     add_reason,
@@ -187,7 +186,8 @@ class CallRunner:
         is_stoppable = not (isinstance(call, ResolvedCall) and runs_in_thread(call.tool))
         title = call.tool.title if call.tool else ""
         shown = ToolCall(call.id, call.name, show_arguments(call), rescued=call.call.rescued)
-        self._send_start(shown, title=title, is_stoppable=is_stoppable)
+        needs_approval = isinstance(call, ResolvedCall) and self._check_approval(call)
+        self._send_start(shown, title=title, is_stoppable=is_stoppable, needs_approval=needs_approval)
         if call.call.rescued:
             self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
         # Repairs quote values, which may be secret.
@@ -247,16 +247,27 @@ class CallRunner:
 
         Raises `ToolDenied` unless they agree.
         """
+        needs_approval = self._open[call.id].needs_approval
+        if isinstance(needs_approval, ToolError):
+            raise needs_approval
+        if not needs_approval:
+            return call
         tool = call.tool
         is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
-        if not (call.call.needs_approval or is_from_text or self.approval.is_needed(tool, call.arguments)):
-            return call
         self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
         reason = FROM_TEXT if call.call.rescued else ""
         shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
         form = ChangesForm(call, self._context.redaction)
         await self.approve(shown, tool=tool, reason=reason, form=form)
         return form.call
+
+    def _check_approval(self, call: ResolvedCall) -> bool | ToolError:
+        """Return whether the user is asked before the call runs, or why it may not run at all."""
+        try:
+            is_from_text = call.call.asks_first and self.approval.is_needed_for_text(call.tool)
+            return call.call.needs_approval or is_from_text or self.approval.is_needed(call.tool, call.arguments)
+        except ToolError as error:
+            return error
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
 
@@ -421,8 +432,6 @@ class CallRunner:
 
         with self.waiting(call.id):
             answer = await ask_until_fitting(request, send, read)
-            if answer is None and form and form.was_unfit:
-                raise ToolNotAnswered(UNFIT)
             agreed = await self.approval.apply(answer, request, call.name, fingerprint)
         if form and form.call.call.is_changed:
             self._show_changes(form.call)
@@ -451,7 +460,11 @@ class CallRunner:
             with self.waiting(call_id):
                 return await self.approval.answer_to(asked)
 
-        answer = await ask_until_fitting(question, send)
+        try:
+            answer = await ask_until_fitting(question, send)
+        except ToolNotAnswered as unfit:
+            # Not with its code, which says that the tool has not run.
+            raise ToolError(str(unfit)) from unfit
         self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
         return answer
 
@@ -460,7 +473,14 @@ class CallRunner:
         if call_id in self._open:
             self._send_status(call_id, step.status, step.message, step.progress)
 
-    def _send_start(self, call: ToolCall, *, title: str = "", is_stoppable: bool = True) -> None:
+    def _send_start(
+        self,
+        call: ToolCall,
+        *,
+        title: str = "",
+        is_stoppable: bool = True,
+        needs_approval: bool | ToolError = False,
+    ) -> None:
         self._context.begun.add(call.id)
         inside = tuple(tool.call_id for tool in tools_around())
         start = ToolCallStart(
@@ -470,9 +490,10 @@ class CallRunner:
             stoppable=is_stoppable,
             label=storable(label_call(title or call.name, self._context.redaction.value(call.arguments))),
             from_text=call.rescued,
+            asks_first=needs_approval is True,
             parent_call_id=call.parent_call_id or next(iter(inside), ""),
         )
-        self._open[call.id] = RunningCall(start, inside=inside)
+        self._open[call.id] = RunningCall(start, inside=inside, needs_approval=needs_approval)
         self._events.send(start)
 
     def _send_status(self, call_id: str, status: str, message: str, progress: float | None = None) -> None:
@@ -511,7 +532,7 @@ class CallRunner:
                 result_chars=len(outcome.text),
                 duration_ms=duration_ms,
                 files=tuple(dict(file) for file in outcome.files),
-                embeds=outcome.embeds,
+                embeds=tuple(outcome.embeds),
             )
         self._events.send(end)
         for source in outcome.sources if isinstance(outcome, ToolResult) else ():

@@ -111,6 +111,12 @@ class Tool(Generic[P, R]):
             self._adopt_schema()
         secrets = [one.get_secret_value() if isinstance(one, SecretStr) else one for one in self.secrets]
         names = frozenset(one for one in secrets if one in self.parameters.get("properties", {}))
+        schema = to_json(self.parameters).decode() if self.secrets else ""
+        for one in {secret for secret in self.secrets if isinstance(secret, str)} - names:
+            if f'"{one}":{{' in schema:
+                raise AgentError(
+                    f"The tool '{self.name}' has the secret '{one}', a field inside an argument: name that argument."
+                )
         object.__setattr__(self, "secret_arguments", names)
         object.__setattr__(self, "secret_values", tuple(value for value in secrets if value not in names))
 
@@ -246,16 +252,17 @@ def _is_not_run_here() -> NoReturn:
 class ToolResult:
     """The result of a tool that returns more than text.
 
-    The model reads `text`, or `data` as JSON if `text` is empty. `files` are shown under the call, in Open WebUI's
-    form (`{"type": "image", "url": …}`). `embeds` are HTML pages or URLs that are shown in frames. `sources` are
-    citations (`Source`, or its fields as a dict). `plan` replaces the plan of the agent's work. `error` says why the
-    call failed; the other fields are ignored then.
+    The model reads `text`, or `data` as JSON if `text` is empty. `files` are shown under the call:
+    `{"type": "image", "url": "data:image/png;base64,…"}`, or `{"type": "file", "name": "a.csv", "url": …}`, with a
+    `data:` URL or a web address. `embeds` are HTML pages or URLs that are shown in frames. `sources` are citations
+    (`Source`, or its fields as a dict). `plan` replaces the plan of the agent's work. `error` says why the call failed;
+    the other fields are ignored then.
     """
 
     text: str = ""
-    files: tuple[Mapping[str, Any], ...] = ()
-    embeds: tuple[str, ...] = ()
-    sources: tuple[Source | Mapping[str, Any], ...] = ()
+    files: Sequence[Mapping[str, Any]] = ()
+    embeds: Sequence[str] = ()
+    sources: Sequence[Source | Mapping[str, Any]] = ()
     data: Any = None
     error: str = ""
     plan: Plan | None = None
@@ -278,6 +285,13 @@ def as_result(value: object) -> ToolResult:
             return ToolResult(_write_json(value))
 
 
+_FILE_URLS = ("data:", "https://", "http://", "/")
+_FILE_FORM = (
+    'give {"type": "image", "url": "data:image/png;base64,…"} for a picture, and {"type": "file", "name": "a.csv", '
+    '"url": …} for any other file; the url is a data: URL or a web address'
+)
+
+
 def _check(result: ToolResult) -> ToolResult:
     # Checked here, so that a wrong field is an error of this call and not of the run.
     if result.error:
@@ -287,8 +301,9 @@ def _check(result: ToolResult) -> ToolResult:
     if isinstance(result.embeds, str) or not all(isinstance(embed, str) for embed in result.embeds):
         raise TypeError("ToolResult.embeds must be a sequence of strings")
     files = to_jsonable_python(list(result.files))
-    if not all(isinstance(file, dict) for file in files):
-        raise TypeError("ToolResult.files must be a sequence of dicts")
+    for file in files:
+        if not (isinstance(file, dict) and str(file.get("url")).startswith(_FILE_URLS)):
+            raise TypeError(f"ToolResult.files has {file!r:.80}: {_FILE_FORM}")
     return ToolResult(
         text=storable(result.text or ("" if result.data is None else _write_json(result.data))),
         data=result.data,

@@ -116,8 +116,16 @@ class FrameworkAgent(ABC, Generic[A]):
 
 async def make_for_run(make: Callable[[RunContext], Any] | None, context: RunContext) -> Any:
     """Return the object that a function, which may be async, makes for a run; None without a function."""
-    made = make(context) if make else None
-    return await made if isawaitable(made) else made
+    try:
+        made = make(context) if make else None
+        return await made if isawaitable(made) else made
+    except AttributeError as error:
+        if context.user is not None or error.obj is not None:
+            raise
+        raise AgentError(
+            f"The agent's function failed ({error}): this request names no user, so the `user` of its RunContext is "
+            "None. Ask as a user, or let the function do without one."
+        ) from error
 
 
 def to_factory(given: A | Factory[A], agent_classes: tuple[type, ...], agent_noun: str, advice: str = "") -> Factory[A]:

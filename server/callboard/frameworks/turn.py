@@ -222,7 +222,7 @@ class AdapterTurn:
     async def ask(self, request: InputRequest) -> Any:
         """Ask the user, and return the answer.
 
-        Raises `ToolNotAsked` if no client can ask the user, and `ToolNotAnswered` if no answer comes in time.
+        Raises `ToolNotAsked` if no client can ask the user, and `ToolNotAnswered` if no answer comes in time or fits.
         """
         approval = self.context.approval
         if not approval.can_ask:

@@ -103,9 +103,10 @@ async def start_run(request: Request) -> Response:
 
 
 async def run_state(request: Request) -> Response:
-    """Return the run's agent, chat and message, whether it has ended, and whether a client listens to it.
+    """Return the run's agent, chat and message, whether it has ended, whether a client listens to it, and `answered`.
 
-    A client that was restarted during an answer can see here whether another client already receives the answer.
+    A client that was restarted during an answer can see here whether another client already receives the answer, and
+    in `answered` the ids of the questions that it must not ask again.
     """
     run = await _find_run(request)
     state = {
@@ -115,6 +116,7 @@ async def run_state(request: Request) -> Response:
         "message_id": run.identity.message_id,
         "ended": run.ended,
         "listened_to": await run.is_listened_to(),
+        "answered": await get_server_state(request).runs.list_answered(run.run_id),
     }
     return JSONResponse(state)
 

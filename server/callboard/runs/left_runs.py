@@ -81,7 +81,7 @@ class LeftRun:
         unstarted: The names of the tools of calls that have not started, although another call has started or ended
             since their first arguments, by call ids. A `Rewind` does not remove them.
         fingerprints: The fingerprints of the tools of calls that the user was asked to approve, by call ids.
-        unapproved: The open calls that wait for the user's approval; their tools have not run.
+        unapproved: The open calls that wait for the user's approval, or are about to; their tools have not run.
         next_round: The round of the next call.
         has_open_text: Text was sent after the last start or end of a call.
         answer: The answer's text since the last start of an own call, which has no row yet.
@@ -169,7 +169,9 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         unstarted=_find_unstarted(events),
         fingerprints=fingerprints,
         unapproved={
-            call_id for call_id, call in running.items() if call_id in fingerprints and not _has_reported(call)
+            call_id
+            for call_id, call in running.items()
+            if (call.start.asks_first or call_id in fingerprints) and not _has_reported(call)
         },
         next_round=max(((call.start.round_index or 0) + 1 for call in calls.values()), default=0),
         has_open_text=has_open_text,
@@ -349,11 +351,10 @@ def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Re
 def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collection[str]) -> AbstractSet[str]:
     """Return the ids of the open calls that run again.
 
-    A call runs again if its tool only reads or is repeatable, if the user has not approved it, if its tool always asks
-    and has not reported anything, or if the client runs its tool: the client runs a request once, also if it is sent
-    again. A call with a secret argument never runs again, because the value is not stored; nor does a call of a
-    framework's agent, because it is unknown what its tools change; nor a call whose tool has changed since the user was
-    asked about it.
+    A call runs again if its tool only reads or is repeatable, if the user has not approved it yet, or if the client
+    runs its tool: the client runs a request once, also if it is sent again. A call with a secret argument never runs
+    again, because the value is not stored; nor does a call of a framework's agent, because it is unknown what its tools
+    change; nor a call whose tool has changed since the user was asked about it.
     """
     if not isinstance(agent, Agent):
         return frozenset()
@@ -367,11 +368,8 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
             return call.name in openwebui_tools
         if left.fingerprints.get(call_id, tool.fingerprint) != tool.fingerprint:
             return False
-        if tool.read_only or tool.repeatable:
-            return True
-        # A tool that always asks runs only after the approval is stored, and then its call has reported. The settings
-        # of this server do not count: the call began under those of another one, perhaps without approval.
-        asks_always = tool.requires_confirmation is True
-        return call_id in left.unapproved or (asks_always and not _has_reported(call))
+        # A call that asks runs only after the approval is stored, and then it has reported. The settings of this server
+        # do not count: the call began under those of another one, perhaps without approval.
+        return tool.read_only or tool.repeatable or call_id in left.unapproved
 
     return frozenset(call_id for call_id, call in left.open_calls.items() if is_repeatable(call_id, call))

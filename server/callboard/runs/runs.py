@@ -225,6 +225,14 @@ class Runs:
             )
         return run
 
+    async def list_answered(self, run_id: str) -> list[str]:
+        """Return the ids of a stored run's questions that have an answer; none if the database cannot be read."""
+        try:
+            signals = (await self._stored_runs.signals([run_id])).get(run_id, NO_SIGNALS)
+        except StorageError:
+            return []
+        return sorted(signals.answers)
+
     async def forget_user(self, user_id: str, caller: str | None = None) -> Mapping[str, int]:
         """End a user's runs, and delete all data of the user; return the number of deleted items of each kind.
 

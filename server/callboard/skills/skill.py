@@ -35,7 +35,7 @@ class Recalled:
 
     singular: str
     plural: str
-    lines: tuple[str, ...] = ()
+    lines: Sequence[str] = ()
 
     @property
     def summary(self) -> str:

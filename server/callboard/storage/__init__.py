@@ -7,8 +7,10 @@ Skills and the layers above them import this package; it imports `_history`, whi
 import runs or requests.
 """
 
+from callboard._history.turns import StoredStatus
+from callboard.storage.sql.chats import Chats
 from callboard.storage.sql.personal import Records
 from callboard.storage.sql.store import Store
-from callboard.storage.values import Record
+from callboard.storage.values import Record, StoredCall, StoredMessage
 
-__all__ = ["Record", "Records", "Store"]
+__all__ = ["Chats", "Record", "Records", "Store", "StoredCall", "StoredMessage", "StoredStatus"]

@@ -1,15 +1,17 @@
 """Serves an application on a port of this machine, with a client for tests."""
 
 import asyncio
+import atexit
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import httpx
 import uvicorn
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from callboard._application.application import Application, Callboard
 from callboard.agents import Agent
@@ -22,6 +24,7 @@ from callboard_protocol import (
     Event,
     InputRequest,
     Message,
+    Rewind,
     RunRequest,
     ToolCallComplete,
     ToolCallError,
@@ -39,9 +42,9 @@ DATE_SECONDS = 1
 
 @dataclass(frozen=True, slots=True)
 class RunCall:
-    """A tool call of a run: either `result`, or `error` and its `code`.
+    """A tool call of a run: either `result` and its `files`, or `error` and its `code`.
 
-    All three are None for a call of a function that the client runs.
+    `result`, `error` and `code` are None for a call of a function that the client runs.
     """
 
     tool_name: str
@@ -49,6 +52,7 @@ class RunCall:
     result: str | None = None
     error: str | None = None
     code: str | None = None
+    files: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ class EndedRun:
                 case ToolStatus(tool_call_id=call_id, data=data) if data.arguments is not None:
                     calls[call_id] = replace(calls[call_id], arguments=data.arguments)
                 case ToolCallComplete():
-                    calls[event.tool_call_id] = replace(calls[event.tool_call_id], result=event.result)
+                    found = calls[event.tool_call_id]
+                    calls[event.tool_call_id] = replace(found, result=event.result, files=event.files)
                 case ToolCallError():
                     found = calls[event.tool_call_id]
                     calls[event.tool_call_id] = replace(found, error=event.error, code=event.code)
@@ -86,8 +91,21 @@ class EndedRun:
 
     @property
     def text(self) -> str:
-        """The text of the answer."""
-        return "".join(event.content for event in self.events if isinstance(event, Message))
+        """The text of the answer, without text that the run has taken back."""
+        kept: list[str] = []
+        draft: list[str] = []
+        for event in self.events:
+            match event:
+                case Message():
+                    draft.append(event.content)
+                case Rewind():
+                    draft.clear()
+                case ToolCallStart() | ToolCallComplete() | ToolCallError():
+                    kept += draft
+                    draft.clear()
+                case _:
+                    pass
+        return "".join([*kept, *draft])
 
     @property
     def results(self) -> dict[str, str]:
@@ -205,6 +223,7 @@ def _raise_refusal(response: httpx.Response) -> None:
 def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Iterator[Client]:
     """Serve the board in a thread until the block ends; raises the error that prevents its start.
 
+    All clients of a process share the thread and its event loop: models of frameworks keep connections in it.
     `headers` are sent with each request, for the board's own `authenticate`; the key of `api_key` is sent anyway.
     Raises `AssertionError` at the end if a `FakeModel` had too few answers.
     """
@@ -214,8 +233,7 @@ def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Ite
     sent = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
     models = [board.model, *(agent.model for agent in board.agents if isinstance(agent, Agent))]
     with (
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(listening(board.asgi())) as url,
+        _start_portal().wrap_async_context_manager(listening(board.asgi())) as url,
         httpx.Client(base_url=url, headers=sent, timeout=RUN_SECONDS) as http,
     ):
         opened = Client(
@@ -225,6 +243,14 @@ def client(board: Callboard, *, headers: Mapping[str, str] | None = None) -> Ite
         )
         yield opened
     opened.check_models()
+
+
+@cache
+def _start_portal() -> BlockingPortal:
+    """Return the portal to the event loop of all clients, which runs in a thread until the process ends."""
+    opened = start_blocking_portal(name="callboard.testing")
+    atexit.register(opened.__exit__, None, None, None)
+    return opened.__enter__()
 
 
 class _Server(uvicorn.Server):

@@ -8,7 +8,6 @@ import httpx
 from tiny_framework import Message, TinyAgent, TinyHooks
 
 from callboard.calls import ToolCall, ToolResult
-from callboard.errors import ToolError
 from callboard.frameworks import AdapterTurn, FrameworkAgent, model_error, tool_error
 from callboard.models import with_valid_arguments
 
@@ -38,7 +37,7 @@ class TurnHooks(TinyHooks):
         await calls.start(shown)
         try:
             text = await calls.run(shown, perform)
-        except (ToolError, TypeError, ValueError) as raised:
+        except Exception as raised:  # noqa: BLE001 - a tool may raise anything, and its error is not the run's
             error = tool_error(raised)
             calls.fail(shown.id, error)
             return str(error)

@@ -52,7 +52,7 @@ async def elicit(
         )
     try:
         answer = await _ask(params, declaration, context)
-    except ValueError as error:
+    except (ValueError, ToolError) as error:
         _log.warning("mcp_question_invalid", server=declaration.name, reason=declaration.hide(str(error))[:500])
         return ElicitResult(action="cancel")
     if answer is None:

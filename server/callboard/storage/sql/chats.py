@@ -7,15 +7,15 @@ response refers to it any more.
 
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Boolean, ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
-from callboard._history import ChatHistory
-from callboard._history.turns import StoredStatus, group_calls, read_turns
+from callboard._history import ChatHistory, insert_turns_by_text, replay
+from callboard._history.turns import ChatDict, StoredStatus, group_calls, read_turns
 from callboard.errors import UnknownChat, UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T, Work
@@ -205,6 +205,21 @@ class Chats(UserChats):
     async def messages(self, chat_id: str) -> list[StoredMessage]:
         """Return every message, in the order it was written; raises `UnknownChat`."""
         return [message async for page in self.message_pages(chat_id) for message in page]
+
+    async def replay(self, chat_id: str, messages: Sequence[ChatDict] | None = None) -> list[ChatDict]:
+        """Return the chat for a model, as OpenAI's messages, with the stored calls and their results.
+
+        `messages` are those that a client has. An answer without its calls is found by its text, a call by its id. By
+        default they are all stored questions and answers in order, each answer of a question that was asked again too.
+        Raises `UnknownChat` if the chat is another user's.
+        """
+        history = await self.history(chat_id, with_turns=True)
+        sent = list(messages or ())
+        for turn in history.turns if messages is None else ():
+            # A turn that only brings results of the client's functions has no question.
+            sent += [{"role": "user", "content": turn.question}] if turn.question else []
+            sent += turn.as_messages()
+        return replay(insert_turns_by_text(sent, history.turns), history.calls).messages
 
 
 async def delete_chats(database: Database, condition: ColumnElement[bool]) -> int:
