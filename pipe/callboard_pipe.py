@@ -171,6 +171,7 @@ ONCE = "Allow once"
 ALWAYS = "Allow always in this chat"
 ARGUMENT = "argument "  # Begins the names of arguments in a form, which also has the decision.
 OPEN_URL = "Open this address, then confirm:"
+NOT_READ = "[The tool has run, but {parts} could not be read. Open WebUI's log has the reason.]"
 STOPPED_BY_USER = "Stopped by the user"
 PIPE_FAILED = "The pipe failed; the reason is in Open WebUI's log."
 TOO_OLD = "Callboard needs Open WebUI 0.11.4 or later; this is {version}."
@@ -2260,11 +2261,12 @@ class OpenWebUITools:
                 # As Open WebUI does: MCP servers check their own arguments.
                 known = (tool["spec"].get("parameters") or {}).get("properties") or {}
                 arguments = {key: value for key, value in arguments.items() if key in known}
-            return await self._read_result(name, tool, arguments, await self._call(name, tool, arguments))
+            result = await self._call(name, tool, arguments)
         except Exception as error:
             # Anything may be raised by a tool of the workspace.
             log.warning("Callboard: the tool %s of Open WebUI failed", name, exc_info=True)
             return {"error": f"{type(error).__name__}: {error}"[:NOTICE_CHARS]}
+        return await self._read_result(name, tool, arguments, result)
 
     async def _call(self, name: str, tool: Json, arguments: Json) -> object:
         if not tool.get("direct"):
@@ -2285,31 +2287,47 @@ class OpenWebUITools:
         return await self._page.ask_user({"type": "execute:tool", "data": call})
 
     async def _read_result(self, name: str, tool: Json, arguments: Json, result: object) -> Json:
-        """Return a tool's result as Open WebUI reads it: text for the model, files, pages and sources."""
-        from open_webui.utils import middleware
+        """Return a tool's result as Open WebUI reads it: text for the model, files, pages and sources.
 
-        text, files, embeds = await middleware.process_tool_result(
-            self._page.request,
-            name,
-            result,
-            tool.get("type", ""),
-            bool(tool.get("direct")),
-            self._page.metadata,
-            SimpleNamespace(**self._page.user),
-        )
+        These functions of Open WebUI are private. If one is missing or fails, the result says what could not be read:
+        the tool has run, so its result counts.
+        """
+        lost: list[str] = []
+        text, files, embeds, sources = write_plainly(result), [], [], []
+        with note_failure(lost, "its files and pages"):
+            from open_webui.utils import middleware
+
+            text, files, embeds = await middleware.process_tool_result(
+                self._page.request,
+                name,
+                result,
+                tool.get("type", ""),
+                bool(tool.get("direct")),
+                self._page.metadata,
+                SimpleNamespace(**self._page.user),
+            )
         text = str(text or "")
         if (error := read_tool_error(text)) is not None:
             return {"error": error[:NOTICE_CHARS]}
-        sources: list[Json] = []
-        if name in getattr(middleware, "CITATION_TOOL_NAMES", CITED_TOOLS) and tool.get("type") == "builtin":
-            sources = middleware.get_citation_source_from_tool_result(name, arguments, text, tool.get("tool_id", ""))
+        if tool.get("type") == "builtin":
+            with note_failure(lost, "its sources"):
+                from open_webui.utils import middleware
+
+                if name in getattr(middleware, "CITATION_TOOL_NAMES", CITED_TOOLS):
+                    read_sources = middleware.get_citation_source_from_tool_result
+                    sources = read_sources(name, arguments, text, tool.get("tool_id", ""))
+        kept: list[Json] = []
+        with note_failure(lost, "its files"):
+            kept += [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")]
+        if lost:
+            text += f"\n\n{NOT_READ.format(parts=' and '.join(lost))}"
         if len(text) > TOOL_RESULT_CHARS:
             text = f"{text[:TOOL_RESULT_CHARS]}\n… [{len(text) - TOOL_RESULT_CHARS:,} more characters]"
         return {
             "text": make_storable(text),
-            "files": [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")],
+            "files": kept,
             "embeds": [embed for embed in embeds or () if isinstance(embed, str)],
-            "sources": sources,
+            "sources": select_dicts(sources),
         }
 
     async def _keep_file(self, name: str, file: Json) -> Json:
@@ -2320,6 +2338,23 @@ class OpenWebUITools:
         kind = head.removeprefix("data:")
         name = f"{name}.{kind.partition('/')[2]}"
         return file | {"url": await store_file(self._page, name, kind, base64.b64decode(content))}
+
+
+@contextmanager
+def note_failure(lost: list[str], what: str) -> Iterator[None]:
+    """Log any error of Open WebUI, add `what` and the kind of the error to `lost`, and continue."""
+    try:
+        yield
+    except Exception as error:
+        log.exception("Callboard: Open WebUI did not read %s of a tool's result", what)
+        lost.append(f"{what} ({type(error).__name__})")
+
+
+def write_plainly(result: object) -> str:
+    """Return a tool's result as text, without Open WebUI."""
+    with suppress(TypeError, ValueError, RecursionError):
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return str(result)
 
 
 def read_tool_error(text: str) -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -207,6 +208,52 @@ async def test_knowledge_tool_gives_sources_and_a_workspace_tool_of_its_name_doe
         tools = {"query_knowledge_files": a_tool(find, "query", type=kind)}
         told = await answered(server, request, tools)
         assert len(ToolAnswer.model_validate(told.value).sources) == count
+
+
+def of_another_version(*_: Any) -> Any:
+    raise TypeError("there is one argument more")
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "lost"),
+    [
+        ("process_tool_result", None, "its files and pages (TypeError)"),
+        ("process_tool_result", of_another_version, "its files and pages (TypeError)"),
+        ("get_citation_source_from_tool_result", of_another_version, "its sources (TypeError)"),
+        ("get_citation_source_from_tool_result", lambda *_: "another form", ""),
+    ],
+)
+async def test_what_open_webui_cannot_read_of_a_result_is_named_and_the_result_is_kept(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, member: str, value: Any, lost: str
+) -> None:
+    async def find(query: str) -> dict[str, str]:
+        return {"found": query}
+
+    monkeypatch.setattr(sys.modules["open_webui.utils.middleware"], member, value)
+    tools = {"query_knowledge_files": a_tool(find, "query", type="builtin")}
+    told = await answered(server, asks_for("query_knowledge_files", arguments={"query": "q"}), tools)
+    read = ToolAnswer.model_validate(told.value)
+    assert read.text.startswith('{"found": "q"}')
+    assert (f"The tool has run, but {lost} could not be read" in read.text) == bool(lost)
+
+
+async def test_a_result_whose_reader_is_gone_is_kept(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "open_webui.utils.middleware")
+    monkeypatch.delattr(sys.modules["open_webui.utils"], "middleware")
+    told = await answered(server, asks_for(arguments={"city": "Rome"}), {"weather": WEATHER})
+    words = "It rains in Rome.\n\n[The tool has run, but its files and pages (ImportError) could not be read."
+    assert told.value["text"].startswith(words)
+
+
+async def test_a_picture_that_cannot_be_decoded_is_named(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: Any) -> tuple[str, list[dict[str, str]], list[str]]:
+        return "drawn", [{"type": "image", "url": "data:image/png;base64,x"}], []
+
+    monkeypatch.setattr(sys.modules["open_webui.utils.middleware"], "process_tool_result", read)
+    told = await answered(server, asks_for(arguments={"city": "Rome"}), {"weather": WEATHER})
+    assert told.value["text"].startswith("drawn\n\n[The tool has run, but its files (Error) could not be read.")
 
 
 async def fail() -> str:
