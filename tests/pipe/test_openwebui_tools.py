@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +119,53 @@ async def test_request_has_the_tools_and_the_features_that_are_switched_on(serve
     assert asked.openwebui_tools[0].parameters["properties"] == {"city": {"type": "string"}}
     assert asked.openwebui_tools[0].id == "weather"
     assert asked.openwebui_features == ("web_search", "skills")
+
+
+PROMPT = (
+    'Be kind.\n<attached_knowledge>\n<knowledge type="collection" id="1" name="House &amp; home" source="model"/>\n'
+    '<knowledge type="file" id="2" source="model"/>\n</attached_knowledge>'
+)
+
+
+@pytest.mark.parametrize(
+    ("shared", "features", "prompt", "line"),
+    [
+        ({"s", "1", "2"}, ("skills",), PROMPT, None),
+        ({"1"}, (), PROMPT.replace('<knowledge type="file" id="2" source="model"/>\n', ""), "skill s, knowledge 2"),
+        ({"s"}, ("skills",), "Be kind.\n", "knowledge House & home, knowledge 2"),
+        (None, ("skills",), PROMPT, None),
+    ],
+)
+async def test_what_a_preset_has_and_the_user_may_not_see_is_named_and_left_out(
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    shared: set[str] | None,
+    features: tuple[str, ...],
+    prompt: str,
+    line: str | None,
+) -> None:
+    async def get_skills(user_id: str, ids: list[str]) -> list[Any]:
+        return [SimpleNamespace(id=one) for one in ids if user_id == "u1" and one in (shared or ())]
+
+    async def get_accessible(entries: list[dict[str, str]], user: Any) -> list[dict[str, str]]:
+        return [entry for entry in entries if user.role == "user" and entry["id"] in (shared or ())]
+
+    if shared is not None:
+        skills = {"Skills": SimpleNamespace(get_skills=get_skills)}
+        access = {"get_accessible_folder_files": get_accessible}
+        provide_open_webui(monkeypatch, {"models.skills": skills, "utils.access_control.files": access})
+    server.on("POST", "runs", stream(frames(START, Done())))
+    updates = await answer(
+        a_pipe(server.url),
+        body={"messages": [{"role": "system", "content": PROMPT}, {"role": "user", "content": "hi"}]},
+        __user__=USER,
+        __metadata__=METADATA | {"skill_ids": ["s", "terminal:t"] if line is None else ["s"]},
+    )
+    asked = RunRequest.model_validate(server.requests[-1].json)
+    assert (asked.openwebui_features, asked.messages[0].content) == (features, prompt)
+    told = [one["event"]["data"]["description"] for one in updates if one.get("event", {}).get("type") == "status"]
+    assert [words.partition(" · ")[0] for words in told] == ([f"Not shared with you: {line}"] * len(told))
+    assert bool(told) == bool(line)
 
 
 @pytest.mark.parametrize(("decided", "sent"), [({"memory": True}, ("memory",)), ({"memory": None}, ()), (None, ())])

@@ -112,7 +112,7 @@ def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
         tool_call_id=attributes.get("id") or new_call_id(),
         # The label behind the name shows the call's progress or how it ended.
         name=attributes["name"].partition(LABEL)[0],
-        arguments=_decode(attributes.get("arguments", "")),
+        arguments=_decode(attributes.get("arguments") or "{}"),
         result=None if is_open else _remove_inner_calls(result),
         round=attributes.get("round", ""),
     )
