@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from playwright.async_api import expect
 
 from tests.e2e.agents import book
 from tests.e2e.conftest import BOTH, OpenWebUI, webui_client
@@ -66,6 +67,14 @@ async def test_another_model_in_the_chat_is_told_the_calls_with_their_names_and_
     first, second = server.turns
     assert spaced_anew(second.told) == spaced_anew([*first.own, Told.user(NEXT)])
     assert second.said
+
+
+async def test_what_continues_an_answer_is_set_apart_from_it(chat: Chat, pipe: str, server: Server) -> None:
+    await chat.open(f"{pipe}.librarian")
+    await chat.ask("hello")
+    await chat.message.hover()
+    await chat.message.locator('[aria-label="Continue Response"]').click()
+    await expect(chat.answer).to_have_text(re.compile(r"answer number \d+\. That is my answer number \d+\.\s*$"))
 
 
 async def test_a_temporary_chat_is_told_its_calls_from_the_blocks_alone_and_nothing_of_it_is_kept(
