@@ -3,15 +3,22 @@ title: Callboard approvals
 author: Callboard
 version: 0.1.0
 license: MIT
-description: For use with the pipe: runs a tool call whose card a user approves minutes or days later.
-required_open_webui_version: 0.12.0
+description: For use with the pipe: runs a call that a user approves later, and tells other models of the agents' calls.
+required_open_webui_version: 0.11.4
 """
 
-# A function of type Filter, active for all models. When a user approves a pending card, Open WebUI looks the tool up
-# again, and knows no tool of a Callboard server. This function adds it. The pipe, whose id is the id of this function
-# without `SUFFIX`, asks the server to run the call.
+# A function of type Filter, active for all models. The pipe's id is the id of this function without `SUFFIX`.
+#
+# When a user approves a pending card, Open WebUI looks the tool up again, and knows no tool of a Callboard server. This
+# function adds it, and the pipe asks the server to run the call.
+#
+# Other models in the same chat would get a card's title as the name of the tool, which endpoints refuse, or the markup
+# of the pipe's blocks. This function gives them the calls and the results.
 
+import html
+import json
 import logging
+import re
 from typing import Any
 
 log = logging.getLogger("callboard.filter")
@@ -20,9 +27,33 @@ Json = dict[str, Any]
 
 SUFFIX = "_approvals"  # At the end of this function's id, after the id of the pipe.
 
+LABEL = " · "  # Behind the tool's name on a card.
+# What the pipe adds to the text of an answer, each on lines of its own: the block of a call, with the call's id, name,
+# arguments, result and round; the block of a thought; a notice. In the text of an agent's model, the pipe breaks tags.
+DRAWN = re.compile(
+    r'^(?:<details type="tool_calls" done="\w+"(?: status="\w+")? id="([^">\n]+)" name="([^">\n]+)" '
+    r'arguments="([^">\n]*)"(?: result="([^">\n]*)")?(?: files="[^">\n]*")? round="(\d+)"[^>\n]*>\n'
+    r"<summary>Tool Executed</summary>\n</details>"
+    r'|<details type="reasoning" [^>\n]*>\n<summary>Thought</summary>\n[^<]*</details>'
+    r"|> \*\*Callboard:\*\* .*)$",
+    re.MULTILINE,
+)
+INNER_CALLS = re.compile(r"\A(?:↳ .*\n)+\n?")  # Above a result: the calls that were made inside this call.
+NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")  # Endpoints refuse it in names and ids.
+
 
 class Filter:
     """The class that Open WebUI loads."""
+
+    async def inlet(self, body: Json, __id__: str = "", __model__: Json | None = None) -> Json:
+        """Give a model of another provider the calls of the agents' earlier answers."""
+        if not is_of_pipe(__model__ or {}, __id__.removesuffix(SUFFIX)):
+            try:
+                body["messages"] = tell_calls(body["messages"])
+            except Exception:
+                # Open WebUI would refuse the request. Whatever the messages hold, it is not this function's to refuse.
+                log.exception("Callboard: the calls of earlier answers could not be read")
+        return body
 
     async def request(
         self,
@@ -53,3 +84,79 @@ def is_of_pipe(model: Json, pipe_id: str) -> bool:
     """Return whether the pipe provides the model, or the model that a preset is based on."""
     base = (model.get("info") or {}).get("base_model_id")
     return any(str(one).startswith(f"{pipe_id}.") for one in (model.get("id"), base))
+
+
+def tell_calls(messages: list[Json]) -> list[Json]:
+    """Return the messages, in which the calls that the pipe has drawn are calls with their tools' names."""
+    told: list[Json] = []
+    ids: dict[str, str] = {}  # Of the pipe's calls, as endpoints accept them.
+    for message in messages:
+        content = message.get("content")
+        texts = DRAWN.split(content)[::6] if isinstance(content, str) else []
+        if message.get("role") == "assistant":
+            calls = [tell_call(call, ids) for call in message.get("tool_calls") or ()]
+            message = message | ({"tool_calls": calls} if calls else {})
+            told += split_answer(message, ids) if len(texts) > 1 else [message]
+        elif message.get("role") == "system" and len(texts) > 1:
+            # It has the thread of a channel as text.
+            told.append(message | {"content": "".join(texts)})
+        elif message.get("tool_call_id") in ids:
+            result = INNER_CALLS.sub("", content) if isinstance(content, str) else content
+            told.append(message | {"tool_call_id": ids[message["tool_call_id"]], "content": result})
+        else:
+            told.append(message)
+    return told
+
+
+def tell_call(call: Json, ids: dict[str, str]) -> Json:
+    """Return a call of one of Open WebUI's items: plainly, if the item is the pipe's or no endpoint would accept it."""
+    function = call["function"]
+    name, label, _ = function["name"].partition(LABEL)
+    is_plain = not label and isinstance(read_json(function["arguments"]), dict)
+    return call if is_plain else make_call(call["id"], name, function["arguments"], ids)
+
+
+def split_answer(message: Json, ids: dict[str, str]) -> list[Json]:
+    """Return the texts of an answer, its calls and their results, in order."""
+    told: list[Json] = []
+    answer: Json = {"tool_calls": []}  # The last of them that is the model's.
+    last_round = ""
+    text, *rest = DRAWN.split(message["content"])
+    pieces = zip(*(rest[place::6] for place in range(6)), strict=True)
+    for *call, after in [(None, None, None, None, None, text), *pieces]:
+        call_id, name, arguments, result, round_ = (html.unescape(value or "") for value in call)
+        # A call without a result has not ended. A second one of its id is a copy, because models imitate blocks.
+        if call[3] is not None and call_id not in ids:
+            if round_ != last_round and "tool_calls" in answer:
+                told.append(answer := {"role": "assistant", "content": ""})
+            last_round = round_
+            made = make_call(call_id, name.partition(LABEL)[0], arguments, ids)
+            answer.setdefault("tool_calls", []).append(made)
+            words = read_json(result)
+            words = INNER_CALLS.sub("", words if isinstance(words, str) else result)
+            told.append({"role": "tool", "tool_call_id": made["id"], "content": words})
+        if after.strip():
+            if "tool_calls" in answer:
+                told.append(answer := {"role": "assistant", "content": ""})
+            answer["content"] = f"{answer['content']}\n\n{after.strip()}".strip()
+    if message.get("tool_calls"):
+        if "tool_calls" in answer:
+            told.append(answer := {"role": "assistant", "content": ""})
+        answer["tool_calls"] = message["tool_calls"]
+    return told
+
+
+def make_call(call_id: str, name: str, arguments: str, ids: dict[str, str]) -> Json:
+    """Return a call that every endpoint accepts; one that never started has half its arguments, so it gets none."""
+    ids[call_id] = NOT_IN_NAMES.sub("_", call_id)
+    arguments = arguments if isinstance(read_json(arguments), dict) else "{}"
+    function = {"name": NOT_IN_NAMES.sub("_", name), "arguments": arguments}
+    return {"id": ids[call_id], "type": "function", "function": function}
+
+
+def read_json(text: str) -> object:
+    """Return the value; None if the text is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -144,6 +144,8 @@ ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
+ENDED = "done"
+NOT_SHARED = "Not shared with you: "
 ANSWERED = "Answered"
 RECONNECTING = "Reconnecting…"
 TAKEN_BACK = "\n\n> The answer starts again. Ignore the text above that follows the last tool call.\n\n"
@@ -171,6 +173,7 @@ ONCE = "Allow once"
 ALWAYS = "Allow always in this chat"
 ARGUMENT = "argument "  # Begins the names of arguments in a form, which also has the decision.
 OPEN_URL = "Open this address, then confirm:"
+NOT_READ = "[The tool has run, but {parts} could not be read. Open WebUI's log has the reason.]"
 STOPPED_BY_USER = "Stopped by the user"
 PIPE_FAILED = "The pipe failed; the reason is in Open WebUI's log."
 TOO_OLD = "Callboard needs Open WebUI 0.11.4 or later; this is {version}."
@@ -395,6 +398,17 @@ def find_end_of_opened(line: str) -> str:
     return "" if end in line[rest_from:].lower() else end
 
 
+def separate(before: str, text: str) -> str:
+    """Return what belongs between a text and its continuation: nothing within a word, otherwise a space or lines."""
+    ends, begins = before[-1:], text[:1]
+    if not ends or ends.isspace() or begins.isspace() or begins in ",.;:!?)]}":
+        return ""
+    if ends in "`~>":
+        # Perhaps the end of a fence or of HTML, which counts only at the end of a line.
+        return "\n\n"
+    return "" if ends.isalnum() and (begins.islower() or begins.isdigit()) else " "
+
+
 def make_storable(text: str) -> str:
     """Replace NUL, which PostgreSQL refuses, and lone surrogates, which UTF-8 cannot encode.
 
@@ -557,6 +571,11 @@ class Call(Piece):
         return escape(break_markup(self.id))
 
     @property
+    def shown_arguments(self) -> str:
+        """The arguments for the card; "" if there are none, because Open WebUI draws a heading above `{}`."""
+        return "" if self.arguments == "{}" else self.arguments
+
+    @property
     def shown_name(self) -> str:
         """The title of the card."""
         title = " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
@@ -586,7 +605,7 @@ class Call(Piece):
         attributes["id"] = self.shown_id
         attributes["name"] = escape_label(self.shown_name)
         # JSON is ASCII on one line. A raw line end or U+2028 would drop an attribute, a raw `>` the whole block.
-        attributes["arguments"] = escape(self.arguments)
+        attributes["arguments"] = escape(self.shown_arguments)
         if not self.is_open:
             attributes["result"] = escape(json.dumps(self.result))
         if self.files:
@@ -695,7 +714,8 @@ class Totals:
     def describe(self, how: str, *, has_time: bool) -> str:
         """Return the last status line of the answer: "2 calls, 1 failed, 3.2 s"."""
         calls = [f"{self.calls} call" if self.calls == 1 else f"{self.calls} calls"] if self.calls else []
-        endings = [f"{count} {ending}" for ending, count in self.endings.items()]
+        # In an answer that was stopped or has failed, the calls that were open have ended in the same way.
+        endings = [f"{count} {ending}" for ending, count in self.endings.items() if ending != how]
         took = [format_seconds(self.seconds)] if has_time else []
         return ", ".join(part for part in (how, *calls, *endings, *took) if part)
 
@@ -717,15 +737,17 @@ class Activity:
     """Makes the status lines of a run: its steps in order, and its totals at the end.
 
     There are no lines before `run_start`. Status events of a call that repeat the previous message add no line,
-    unless the progress has reached the next quarter. An answer without calls and status events has no lines. `opening`
-    is inserted before the first line. A plan is a line if `shows_plan` is true.
+    unless the progress has reached the next quarter. An answer without calls and status events has no lines. `address`
+    is the line before the last one. A plan is a line if `shows_plan` is true. `unshared` has the names of skills and
+    knowledge that the user may not see; they are the first line.
     """
 
     def __init__(
         self, clock: Callable[[], float], totals: Totals, *, is_late: bool = False, shows_plan: bool = True
     ) -> None:
         self.lines: list[StatusLine] = []
-        self.opening = ""
+        self.address = ""
+        self.unshared: list[str] = []
         self.is_after_wait = False  # The answer goes on after an approval; it gets a last line even without others.
         self._clock = clock
         self.totals = totals
@@ -735,12 +757,15 @@ class Activity:
         self._final_status = ""  # The agent's status event with "done", which the last line repeats.
         # By call id: the call's label, its last status message, and the quarter of the progress.
         self._open: dict[str, tuple[str, str, int | None]] = {}
+        self._named: set[str] = set()  # The calls whose start is a line, so that their end is one too.
         self._calls: Counter[str] = Counter()  # By the tool's name.
 
     def apply(self, event: Json) -> None:
         """Add the lines for an event."""
         if event["type"] == "run_start":
             self._began_at_seconds = self._clock()
+            if self.unshared:
+                self.apply({"type": "status", "content": NOT_SHARED + ", ".join(self.unshared), "done": True})
         if self._began_at_seconds == math.inf:
             return
         match event["type"]:
@@ -767,7 +792,8 @@ class Activity:
         if self.lines or how or self.is_after_wait:
             words = totals.describe(how, has_time=not self._is_late)
             words = " · ".join(part for part in (self._final_status, words) if part)
-            self._add_opening()
+            if self.address:
+                self.lines.append(StatusLine(self.address))
             self.lines.append(StatusLine(words or ANSWERED, totals=totals))
 
     def _apply_step(self, event: Json) -> None:
@@ -787,7 +813,7 @@ class Activity:
                     self._add(f"{label}: {format_percent(data)}{words}")
             case "tool_call_complete" | "tool_call_error" if label:
                 del self._open[call_id]
-                self._end(label, event)
+                self._end(call_id, label, event)
 
     def _start(self, call_id: str, event: Json) -> None:
         name = str(event.get("tool_name") or "tool")
@@ -796,27 +822,25 @@ class Activity:
         self.totals.calls += 1
         self._calls[name] += 1
         if self._calls[name] <= CALLS_NAMED:
+            self._named.add(call_id)
             self._add(f"Running {label}")
         elif self._calls[name] % CALLS_NAMED == 0:
             self._add(f"Running {name}, {self._calls[name]} times so far")
 
-    def _end(self, label: str, event: Json) -> None:
-        took = format_duration(event)
+    def _end(self, call_id: str, label: str, event: Json) -> None:
+        how = ""
         if event["type"] == "tool_call_error":
-            ending = ENDINGS.get(str(event.get("code")), FAILED)
-            self.totals.endings[ending.label] += 1
-            self._add(f"{label}: {ending.label}" + (f" after {took}" if took else ""))
-        elif not self._open:
+            how = ENDINGS.get(str(event.get("code")), FAILED).label
+            self.totals.endings[how] += 1
+        if how or call_id in self._named:
+            took = format_duration(event)
+            self._add(f"{label}: {how or ENDED}" + (f" after {took}" if took else ""))
+        if not how and not self._open:
             self._add(THINKING, is_transient=True)
 
     def _add(self, words: str, *, is_transient: bool = False) -> None:
-        self._add_opening()
         if len(self.lines) < MAX_LINES:
             self.lines.append(StatusLine(CONTROL.sub(" ", words)[:NOTICE_CHARS], is_transient))
-
-    def _add_opening(self) -> None:
-        if self.opening and not self.lines:
-            self.lines.append(StatusLine(self.opening))
 
 
 def make_tasks(plan: Json) -> list[Json]:
@@ -919,6 +943,7 @@ class Transcript:
         has_panel: bool = False,
         has_sources: bool = True,
         is_late: bool = False,
+        before: str = "",
     ) -> None:
         """Begin an answer.
 
@@ -931,6 +956,7 @@ class Transcript:
             has_panel: Plans are shown in Open WebUI's task panel; otherwise each is a status line.
             has_sources: The reader gets the sources; otherwise `[sourceN]` stays as the model wrote it.
             is_late: The events arrive later than they happened, so durations are unknown.
+            before: The text that the answer continues; Open WebUI puts a text directly behind it.
         """
         self.pieces: list[Piece] = []
         self.events: list[Json] = []
@@ -947,6 +973,7 @@ class Transcript:
         self._has_sources = has_sources
         self._result_chars = result_chars
         self._is_late = is_late
+        self._before = before
         self._calls: dict[str, Call] = {}
         self._embeds: list[str] = [*embeds] if isinstance(embeds, list) else []
         self._has_new_embeds = False
@@ -1147,6 +1174,8 @@ class Transcript:
             text = self._blank_text
             if not text.strip():
                 return
+            if not self.pieces:
+                text = separate(self._before, text) + text
             last = Text(is_open=True)
             self._append(last)
         text = last.held_back + text
@@ -1508,7 +1537,7 @@ class StreamEmitter(Emitter):
                     "id": f"fc_{call.id}",
                     "call_id": call.id,
                     "name": call.name,
-                    "arguments": call.arguments,
+                    "arguments": call.shown_arguments,
                     "status": "in_progress",
                 }
             )
@@ -1615,7 +1644,7 @@ def make_reasoning_item(thought: Thought, key: str) -> Json:
 
 def make_call_item(call: Call, key: str) -> Json:
     """Return a call as Open WebUI's own item."""
-    arguments = call.arguments
+    arguments = call.shown_arguments
     if arguments.startswith('"'):
         # The unfinished arguments of a call that never started.
         arguments = json.loads(arguments)
@@ -2158,9 +2187,12 @@ async def read_file(user: Json, file_id: str) -> bytes:
     return b""
 
 
-def is_continued(body: Json) -> bool:
-    """Return whether the user continues an answer: the last message is then the answer so far."""
-    return [message.get("role") for message in select_dicts(body.get("messages"))[-1:]] == ["assistant"]
+def read_continued(body: Json) -> str | None:
+    """Return the end of the answer that the user continues, which is the last message; None for a new answer."""
+    match select_dicts(body.get("messages"))[-1:]:
+        case [{"role": "assistant", **message}]:
+            return str(message.get("content") or "")
+    return None
 
 
 async def read_message(page: Page) -> Json:
@@ -2213,6 +2245,12 @@ FEATURES = ("web_search", "image_generation", "code_interpreter")  # With a swit
 CITED_TOOLS = ("fetch_url", "view_file", "view_knowledge_file", "query_knowledge_files", "query_chat_files")
 
 
+TERMINAL_SKILL = "terminal:"  # The prefix of the ids of skills that Open WebUI does not store.
+# Knowledge of a preset or a folder, as Open WebUI lists it in the prompt.
+ATTACHED = "<attached_knowledge>"
+KNOWLEDGE = re.compile(r'<knowledge type="(?P<type>[^"]*)" id="(?P<id>[^"]*)"(?: name="(?P<name>[^"]*)")?[^>]*/>\n')
+
+
 class OpenWebUITools:
     """The tools that Open WebUI would give to a model in this request. They run as the user of the request."""
 
@@ -2229,6 +2267,46 @@ class OpenWebUITools:
         self._asks_first = params.get("tool_approval_mode") not in (None, "", "full")
         self._page = page
         self._messages = messages
+        self._skill_ids: list[str] = page.metadata.get("skill_ids") or []
+
+    async def leave_out_unshared(self) -> list[str]:
+        """Leave out the skills and the knowledge of a preset that the user may not see, and return their names.
+
+        Open WebUI lists such knowledge in the prompt, and its tools find nothing in it.
+        """
+        if self._is_legacy:
+            return []
+        names: list[str] = []
+        with log_failure("did not say which skills a user may see"):
+            if self._skill_ids:
+                from open_webui.models.skills import Skills
+
+                found = await Skills.get_skills(user_id=str(self._page.user["id"]), ids=self._skill_ids)
+                seen = {skill.id for skill in found}
+                hidden = [one for one in self._skill_ids if one not in seen and not one.startswith(TERMINAL_SKILL)]
+                self._skill_ids = [one for one in self._skill_ids if one not in hidden]
+                names += [f"skill {one}" for one in hidden]
+        with log_failure("did not say which knowledge a user may read"):
+            for place, message in enumerate(self._messages):
+                prompt = message.get("content") if message.get("role") == "system" else None
+                if isinstance(prompt, str) and ATTACHED in prompt:
+                    prompt, hidden = await self._leave_out_knowledge(prompt)
+                    self._messages[place] = message | {"content": prompt}
+                    names += [f"knowledge {one}" for one in hidden]
+        return names
+
+    async def _leave_out_knowledge(self, prompt: str) -> tuple[str, list[str]]:
+        """Return the prompt without the knowledge that the user may not read, and the names of that knowledge."""
+        from open_webui.utils.access_control.files import get_accessible_folder_files
+
+        user = SimpleNamespace(**self._page.user)
+        hidden = []
+        for tag in KNOWLEDGE.finditer(prompt):
+            entry = {name: html.unescape(value) for name, value in tag.groupdict("").items()}
+            if not await get_accessible_folder_files([entry], user):
+                prompt = prompt.replace(tag[0], "")
+                hidden.append(entry["name"] or entry["id"])
+        return prompt.replace(f"{ATTACHED}\n</attached_knowledge>", ""), hidden
 
     def describe(self) -> Json:
         """Return the fields of a run's request: the tools, and the features that the user or the preset switched on."""
@@ -2240,7 +2318,7 @@ class OpenWebUITools:
         settings = (self._page.user.get("settings") or {}).get("ui") or {}
         if switched.get("memory") and settings.get("memory") is True:
             features.append("memory")
-        if self._page.metadata.get("skill_ids"):
+        if self._skill_ids:
             features.append("skills")
         tools = [self._describe(name, tool) for name, tool in self._tools.items()][:MAX_TOOLS]
         fields = {"openwebui_tools": tools, "openwebui_features": features}
@@ -2269,11 +2347,12 @@ class OpenWebUITools:
                 # As Open WebUI does: MCP servers check their own arguments.
                 known = (tool["spec"].get("parameters") or {}).get("properties") or {}
                 arguments = {key: value for key, value in arguments.items() if key in known}
-            return await self._read_result(name, tool, arguments, await self._call(name, tool, arguments))
+            result = await self._call(name, tool, arguments)
         except Exception as error:
             # Anything may be raised by a tool of the workspace.
             log.warning("Callboard: the tool %s of Open WebUI failed", name, exc_info=True)
             return {"error": f"{type(error).__name__}: {error}"[:NOTICE_CHARS]}
+        return await self._read_result(name, tool, arguments, result)
 
     async def _call(self, name: str, tool: Json, arguments: Json) -> object:
         if not tool.get("direct"):
@@ -2294,31 +2373,47 @@ class OpenWebUITools:
         return await self._page.ask_user({"type": "execute:tool", "data": call})
 
     async def _read_result(self, name: str, tool: Json, arguments: Json, result: object) -> Json:
-        """Return a tool's result as Open WebUI reads it: text for the model, files, pages and sources."""
-        from open_webui.utils import middleware
+        """Return a tool's result as Open WebUI reads it: text for the model, files, pages and sources.
 
-        text, files, embeds = await middleware.process_tool_result(
-            self._page.request,
-            name,
-            result,
-            tool.get("type", ""),
-            bool(tool.get("direct")),
-            self._page.metadata,
-            SimpleNamespace(**self._page.user),
-        )
+        These functions of Open WebUI are private. If one is missing or fails, the result says what could not be read:
+        the tool has run, so its result counts.
+        """
+        lost: list[str] = []
+        text, files, embeds, sources = write_plainly(result), [], [], []
+        with note_failure(lost, "its files and pages"):
+            from open_webui.utils import middleware
+
+            text, files, embeds = await middleware.process_tool_result(
+                self._page.request,
+                name,
+                result,
+                tool.get("type", ""),
+                bool(tool.get("direct")),
+                self._page.metadata,
+                SimpleNamespace(**self._page.user),
+            )
         text = str(text or "")
         if (error := read_tool_error(text)) is not None:
             return {"error": error[:NOTICE_CHARS]}
-        sources: list[Json] = []
-        if name in getattr(middleware, "CITATION_TOOL_NAMES", CITED_TOOLS) and tool.get("type") == "builtin":
-            sources = middleware.get_citation_source_from_tool_result(name, arguments, text, tool.get("tool_id", ""))
+        if tool.get("type") == "builtin":
+            with note_failure(lost, "its sources"):
+                from open_webui.utils import middleware
+
+                if name in getattr(middleware, "CITATION_TOOL_NAMES", CITED_TOOLS):
+                    read_sources = middleware.get_citation_source_from_tool_result
+                    sources = read_sources(name, arguments, text, tool.get("tool_id", ""))
+        kept: list[Json] = []
+        with note_failure(lost, "its files"):
+            kept += [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")]
+        if lost:
+            text += f"\n\n{NOT_READ.format(parts=' and '.join(lost))}"
         if len(text) > TOOL_RESULT_CHARS:
             text = f"{text[:TOOL_RESULT_CHARS]}\n… [{len(text) - TOOL_RESULT_CHARS:,} more characters]"
         return {
             "text": make_storable(text),
-            "files": [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")],
+            "files": kept,
             "embeds": [embed for embed in embeds or () if isinstance(embed, str)],
-            "sources": sources,
+            "sources": select_dicts(sources),
         }
 
     async def _keep_file(self, name: str, file: Json) -> Json:
@@ -2329,6 +2424,23 @@ class OpenWebUITools:
         kind = head.removeprefix("data:")
         name = f"{name}.{kind.partition('/')[2]}"
         return file | {"url": await store_file(self._page, name, kind, base64.b64decode(content))}
+
+
+@contextmanager
+def note_failure(lost: list[str], what: str) -> Iterator[None]:
+    """Log any error of Open WebUI, add `what` and the kind of the error to `lost`, and continue."""
+    try:
+        yield
+    except Exception as error:
+        log.exception("Callboard: Open WebUI did not read %s of a tool's result", what)
+        lost.append(f"{what} ({type(error).__name__})")
+
+
+def write_plainly(result: object) -> str:
+    """Return a tool's result as text, without Open WebUI."""
+    with suppress(TypeError, ValueError, RecursionError):
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return str(result)
 
 
 def read_tool_error(text: str) -> str | None:
@@ -3157,17 +3269,22 @@ class Pipe:
             if not self.valves.RECALL:
                 request["recall"] = False
             tools = None
+            unshared: list[str] = []
             if not __task__:
                 await attach_files(page, request["messages"])
                 tools = OpenWebUITools(page, __tools__, request["messages"])
+                unshared = await tools.leave_out_unshared()
                 request |= tools.describe()
-            begun = await read_message(page) if is_continued(body) else {}
+            before = read_continued(body)
+            begun = {} if before is None else await read_message(page)
             sources = [*select_dicts(begun.get("sources")), *select_dicts(page.metadata.get("sources"))]
             begun = begun | {"sources": sources}
             client = self._connect(request["user"])
-            run = self._make_run(page, client, partial(client.run, request), begun, tools, is_streamed=is_streamed)
+            read = partial(client.run, request)
+            run = self._make_run(page, client, read, begun, tools, is_streamed=is_streamed, before=before or "")
+            run.transcript.activity.unshared = unshared
             if self.valves.INSPECTOR_URL and page.user.get("role") == "admin":
-                run.transcript.activity.opening = make_inspector_line(self.valves.INSPECTOR_URL, request)
+                run.transcript.activity.address = make_inspector_line(self.valves.INSPECTOR_URL, request)
             if is_streamed:
                 return run.stream()
             return await run.plain_text() if __task__ else await run.text()
@@ -3228,6 +3345,7 @@ class Pipe:
         *,
         is_streamed: bool = True,
         is_late: bool = False,
+        before: str = "",
     ) -> AnswerStream:
         """Prepare an answer whose events `read` delivers; `begun` is its message so far, as Open WebUI stores it."""
         emitter = choose_emitter(self.valves.RENDERING, page) if is_streamed else ChunkEmitter(page.model)
@@ -3242,6 +3360,7 @@ class Pipe:
             has_panel=emitter.shows_events and page.is_saved,
             has_sources=emitter.shows_events,
             is_late=is_late,
+            before=before,
         )
         # The agent's id before the server's list has been read. Its name is not from Open WebUI's `metadata["model"]`,
         # which is always the first model of a chat with several models.

@@ -30,7 +30,6 @@ EVENTS = PIPE.with_name("callboard_events.py")
 FUNCTION_ID = "callboard"
 FILTER = PIPE.with_name("callboard_filter.py")
 FILTER_ENDING = "_approvals"
-FILTER_SINCE = (0, 12)
 OLDEST = (0, 11, 4)  # Of Open WebUI, as in the pipe.
 # If the pipe cannot reach the server, it lists one model with this id instead of the agents.
 UNREACHABLE = "unreachable"
@@ -64,7 +63,7 @@ class _Function:
     """A function for Open WebUI.
 
     `kind` is Open WebUI's name of its type, `noun` its name in messages. The id of a function beside the pipe ends with
-    `ending`. `lack` says what it needs that Open WebUI before 0.12 lacks. `is_global`: active for all models.
+    `ending`. `is_global`: active for all models.
     """
 
     file: Path
@@ -73,7 +72,6 @@ class _Function:
     description: str
     noun: str
     ending: str = ""
-    lack: str = ""
     is_global: bool = False
 
 
@@ -90,11 +88,9 @@ BESIDE = (
         FILTER,
         "filter",
         "Callboard approvals",
-        "Runs a tool call whose card a user approves minutes or days later.",
+        "Runs a tool call whose card a user approves minutes or days later; tells other models in a chat of its calls.",
         "function for approvals",
         ending=FILTER_ENDING,
-        lack="has no cards for approvals that wait; 0.12 and later have. Without them, a call that nobody approves in "
-        "time is not run.",
         is_global=True,
     ),
 )
@@ -153,7 +149,7 @@ def install(
     if not active:
         webui.ask("POST", f"/api/v1/functions/id/{function_id}/toggle", doing="activate the pipe")
     models = list_models(webui, function_id)
-    beside = [_install_beside(webui, version, function_id, function) for function in BESIDE]
+    beside = [_install_beside(webui, function_id, function) for function in BESIDE]
     installed = Installed(version, created, models, beside)
     if installed.problem is not None:
         return installed
@@ -283,13 +279,11 @@ def _ask_as_user(webui: OpenWebUI, models: Sequence[str]) -> str:
     raise InstallFailed(f"A user with the role 'user' sees the agents, but none answers: {reply.removeprefix(NOTICE)}")
 
 
-def _install_beside(webui: OpenWebUI, version: str, pipe_id: str, function: _Function) -> str:
+def _install_beside(webui: OpenWebUI, pipe_id: str, function: _Function) -> str:
     """Install or update a function beside the pipe, and return a sentence about it.
 
     If an admin has turned it off, it stays off.
     """
-    if function.lack and not has_waiting_cards(version):
-        return f"Without the {function.noun}: Open WebUI {version} {function.lack}"
     function_id = f"{pipe_id}{function.ending}"
     path = f"/api/v1/functions/id/{function_id}/toggle"
     try:
@@ -301,11 +295,6 @@ def _install_beside(webui: OpenWebUI, version: str, pipe_id: str, function: _Fun
     except InstallFailed as error:
         return f"Without the {function.noun}: {error}"
     return f"Beside it: {function_id}. {function.description}"
-
-
-def has_waiting_cards(version: str) -> bool:
-    """Return whether this version of Open WebUI has cards for approvals that wait."""
-    return _read_release(version) >= FILTER_SINCE
 
 
 def _read_release(version: str) -> tuple[int, ...]:

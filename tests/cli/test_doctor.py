@@ -520,8 +520,3 @@ def test_a_pipe_without_models_is_reported(examine: Any, webui: StandIn) -> None
     webui.functions_on = False
     [line] = examine().broken
     assert "lists no model of it" in line
-
-
-def test_an_open_webui_without_cards_that_wait_needs_no_function_for_approvals(examine: Any, webui: StandIn) -> None:
-    webui.version = "0.11.4"
-    assert examine().of("function for approvals") == []

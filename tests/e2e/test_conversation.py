@@ -10,9 +10,10 @@ import re
 from dataclasses import replace
 
 import pytest
+from playwright.async_api import expect
 
 from tests.e2e.agents import book
-from tests.e2e.conftest import BOTH, OpenWebUI
+from tests.e2e.conftest import BOTH, OpenWebUI, webui_client
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.server import Server, Told, spaced_anew
 from tests.e2e.test_restarts import user_id
@@ -38,6 +39,42 @@ async def test_the_next_turn_is_told_rounds_texts_failures_and_whole_results_as_
     assert first.calls[0].arguments == '{ "word":"apple" }'
     assert first.results[2:] == [book("Emma"), "Error: Ivanhoe is lent to somebody else"]
     assert second.told == [*first.own, Told.user(NEXT)]
+
+
+@BOTH
+async def test_another_model_in_the_chat_is_told_the_calls_with_their_names_and_results(
+    chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI
+) -> None:
+    body = {
+        "ENABLE_OPENAI_API": True,
+        "OPENAI_API_BASE_URLS": [server.endpoint.base_url],
+        "OPENAI_API_KEYS": ["key"],
+        "OPENAI_API_CONFIGS": {"0": {"enable": True, "prefix_id": "plain", "model_ids": ["scripted"]}},
+    }
+    await chat.open(f"{pipe}.librarian")
+    await chat.ask("look up apple and pear, then say so and look up fig, then borrow Ivanhoe")
+    await chat.wait_until_idle()
+    async with webui_client(open_webui) as client:
+        assert (await client.post("/openai/config/update", json=body)).status_code == 200
+        await client.get("/api/models?refresh=true")
+        saved = (await client.get(f"/api/v1/chats/{chat.chat_id}")).json()["chat"]
+        changed = {"chat": saved | {"models": ["plain.scripted"]}}
+        assert (await client.post(f"/api/v1/chats/{chat.chat_id}", json=changed)).status_code == 200
+        await chat.reload()
+        await chat.ask(NEXT)
+        await client.post("/openai/config/update", json=body | {"ENABLE_OPENAI_API": False})
+        await client.get("/api/models?refresh=true")
+    first, second = server.turns
+    assert spaced_anew(second.told) == spaced_anew([*first.own, Told.user(NEXT)])
+    assert second.said
+
+
+async def test_what_continues_an_answer_is_set_apart_from_it(chat: Chat, pipe: str, server: Server) -> None:
+    await chat.open(f"{pipe}.librarian")
+    await chat.ask("hello")
+    await chat.message.hover()
+    await chat.message.locator('[aria-label="Continue Response"]').click()
+    await expect(chat.answer).to_have_text(re.compile(r"answer number \d+\. That is my answer number \d+\.\s*$"))
 
 
 async def test_a_temporary_chat_is_told_its_calls_from_the_blocks_alone_and_nothing_of_it_is_kept(

@@ -169,6 +169,26 @@ async def test_preset_answers_from_its_knowledge_with_a_card(chat: Chat, server:
 
 
 @pytest.mark.usefixtures("keeping")
+async def test_what_a_preset_has_and_is_not_shared_with_its_user_is_named_and_its_tools_are_not_offered(
+    browser: Browser, server: Server, admin: Admin, open_webui: OpenWebUI, artifacts: Path
+) -> None:
+    knowledge = await asyncio.to_thread(admin.add_knowledge, "Safe", "The safe's code is 7319.")
+    skill = {"id": "refunds", "name": "Refunds", "content": "Be quick.", "description": "Pays back.", "meta": {}}
+    await asyncio.to_thread(admin.post, "/api/v1/skills/create", skill)
+    meta = {"knowledge": [knowledge], "skillIds": ["refunds"]}
+    preset = await asyncio.to_thread(lambda: admin.add_preset("keeping.keeper", "Clerk", **meta))
+    user = await asyncio.to_thread(admin.add_user, "Cleo")
+    async with chat_of(browser, user, open_webui, artifacts) as chat:
+        await chat.open(preset)
+        await chat.ask("hello")
+        await expect(chat.message).to_contain_text("Not shared with you: skill refunds, knowledge Safe")
+        await chat.screenshot("not_shared")
+    [turn] = server.turns
+    assert turn.offered == []
+    assert "Safe" not in str(turn.bodies)
+
+
+@pytest.mark.usefixtures("keeping")
 async def test_workspace_tool_runs_as_the_user_who_asks_and_as_often_as_the_user_allows(
     browser: Browser,
     server: Server,

@@ -49,7 +49,10 @@ def test_lines_show_the_steps_of_calls_and_the_totals(watched: Watched) -> None:
         ("draw · a cat: 45% Painting", True),
         ("draw · a cat: 90% Painting", True),
     ]
-    assert watched.after(2, completed(duration_ms=6100)) == [("Thinking…", True)]
+    assert watched.after(2, completed(duration_ms=6100)) == [
+        ("draw · a cat: done after 6.1 s", True),
+        ("Thinking…", True),
+    ]
     assert watched.after(2, message("Here")) == []
     assert watched.after(2, DONE) == [("1 call, 12 s", True)]
 
@@ -60,14 +63,15 @@ def test_parallel_calls_of_one_tool_have_their_own_lines(watched: Watched) -> No
         *[("Running draw · a cat", True)] * 2,
         *[("draw · a cat: 5% Mixing", True)] * 2,
     ]
+    assert watched.after(2, completed("x", "a")) == [("draw · a cat: done", True)]
 
 
 def test_sixty_calls_of_a_tool_are_a_few_lines(watched: Watched) -> None:
     told = watched.after(0, START)
     for number in range(60):
         told += watched.after(2, labelled(f"c{number}", number), completed(call_id=f"c{number}"))
-    assert [words for words, _ in told if words.startswith("Running")] == [
-        *(f"Running draw · {number}" for number in range(5)),
+    assert [words for words, _ in told if words != "Thinking…"] == [
+        *(f"{words}" for number in range(5) for words in (f"Running draw · {number}", f"draw · {number}: done")),
         *(f"Running draw, {count} times so far" for count in range(10, 61, 5)),
     ]
 

@@ -1,5 +1,6 @@
-"""The function "Callboard approvals" of Open WebUI, with the real pipe and real servers: which calls it may run."""
+"""The function "Callboard approvals" of Open WebUI: which calls it may run, and what other models are told."""
 
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.pipe.loader import PIPE, load_function, provide_open_webui
-from tests.pipe.owui_blocks import streamed_content
+from tests.pipe.owui_blocks import reduce_native, streamed_content
+from tests.pipe.test_rendering import completed, drawn, failed, message, started
 from tests.pipe.test_stream import a_pipe, answer
 from tests.waiting import ParkedRun, parked_run
 
@@ -142,3 +144,122 @@ async def test_a_request_that_resumes_no_answer_of_the_pipe_is_left_alone(
     body = {"messages": [{"role": "user", "content": "hi"}]}
     assert await FILTER.Filter().request(body, "callboard_approvals", metadata, ANN, model) is body
     assert (metadata or {}) == before
+
+
+# --- Other models in the same chat.
+
+OTHER = {"id": "gpt", "info": {"base_model_id": None}}
+RESULT = '<b>Hamlet</b> & "Lisbon"\n\n</details>\n- 20:00'
+ANSWER = (
+    message('I look.\n\n<details type="tool_calls" id="f" name="pay" arguments="{}" result="1" round="0">\n'),
+    {"type": "reasoning", "content": "Two shops.\n<b>"},
+    started("a:1", "shop_search", label="shop_search · Hamlet", tool_args={"play": "Hamlet"}, round_index=0),
+    started("b", "shop_search", label="shop_search · Lear", tool_args={"play": "Lear > Kent"}, round_index=0),
+    completed(RESULT, "a:1", duration_ms=1100),
+    failed("the shop is closed", "b", code="failed", duration_ms=5),
+    started("c", "ask.agent", tool_args={}, round_index=1),
+    started("inner", "look", parent_call_id="c"),
+    completed("seen", "inner", duration_ms=5),
+    completed("It is sold out.", "c", duration_ms=5),
+    {"type": "tool_call_args_delta", "tool_call_id": "d", "tool_name": "buy", "delta": '{"seat'},
+    failed("cut", "d", code="failed"),
+    message("Sold out."),
+    {"type": "notice", "content": "Stopped."},
+    started("open", "buy", round_index=2),
+)
+
+
+def a_call(call_id: str, name: str, arguments: str = "{}") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def a_result(call_id: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def replayed(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What Open WebUI makes of stored items for the next turn: `convert_output_to_messages` of its utils/misc.py."""
+    ended = {item["call_id"] for item in items if item["type"] == "function_call_output"}
+    told: list[dict[str, Any]] = []
+    for item in items:
+        if item["type"] == "function_call_output":
+            told.append(a_result(item["call_id"], item["output"][0]["text"]))
+        elif item["type"] == "message" or (item["type"] == "function_call" and item["call_id"] in ended):
+            if not told or told[-1]["role"] == "tool":
+                told.append({"role": "assistant", "content": ""})
+            if item["type"] == "message":
+                told[-1]["content"] = "\n".join(filter(None, [told[-1]["content"], item["content"][0]["text"]]))
+            else:
+                call = a_call(item["call_id"], item["name"], item["arguments"])
+                told[-1].setdefault("tool_calls", []).append(call)
+    return told
+
+
+async def tell(messages: list[dict[str, Any]], model: dict[str, Any] = OTHER) -> list[dict[str, Any]]:
+    body = await FILTER.Filter().inlet({"messages": copy.deepcopy(messages)}, "callboard_approvals", model)
+    told: list[dict[str, Any]] = body["messages"]
+    return told
+
+
+@pytest.mark.parametrize("emitter", [PIPE.StreamEmitter, PIPE.NativeEmitter])
+async def test_another_model_gets_the_calls_with_their_names_and_results(emitter: Any) -> None:
+    question = {"role": "user", "content": "Tickets?"}
+    messages = [question, *replayed(reduce_native(emitter().updates(drawn(*ANSWER), 100))), question]
+    _, first, hamlet, lear, second, sold, third, cut, last, _ = told = await tell(messages)
+    assert first["content"].startswith("I look.")
+    assert first["tool_calls"] == [
+        a_call("a_1", "shop_search", '{"play": "Hamlet"}'),
+        a_call("b", "shop_search", '{"play": "Lear > Kent"}'),
+    ]
+    assert [hamlet, lear] == [a_result("a_1", RESULT), a_result("b", "Error: the shop is closed")]
+    assert second["tool_calls"] + third["tool_calls"] == [a_call("c", "ask_agent"), a_call("d", "buy")]
+    assert [sold, cut] == [a_result("c", "It is sold out."), a_result("d", "Error: cut")]
+    assert last == {"role": "assistant", "content": "Sold out."}
+    assert await tell(told) == told
+    assert await tell(messages, {"id": "callboard.till"}) == messages
+
+
+async def test_another_model_gets_the_thread_of_a_channel_without_blocks() -> None:
+    thread = f"Here's the thread history:\n\nAnn: Tickets?\n\nTill: {drawn(*ANSWER).render()}\n\nBob: And now?"
+    [told] = await tell([{"role": "system", "content": thread}])
+    words = told["content"].replace(PIPE.GUARDED + "details", "")
+    assert not any(part in words for part in ("<details", "</details", "Lisbon", "Callboard"))
+    assert "Sold out." in words
+    assert words.endswith("Bob: And now?")
+
+
+BLOCK = drawn(started("a", "pay"), completed("paid", "a")).render()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": BLOCK}],
+        [{"role": "assistant", "content": BLOCK.replace("\n<details", "\nLike <details")}],
+        [{"role": "assistant", "content": BLOCK.replace("round=", "part=")}],
+        [{"role": "assistant", "content": BLOCK.replace("id=", "at=")}],
+        [{"role": "assistant", "content": None, "tool_calls": [a_call("functions.x:0", "x.y")]}],
+        [{"role": "assistant", "content": [{"type": "text", "text": BLOCK}]}],
+        [{"role": "assistant", "content": "", "tool_calls": [{"id": None, "function": None}, 7]}],
+        [7, {"role": "tool", "tool_call_id": ["a"]}],
+        [],
+    ],
+)
+async def test_what_the_pipe_has_not_drawn_stays_as_it_is(messages: list[dict[str, Any]]) -> None:
+    assert await tell(messages) == messages
+
+
+async def test_a_block_that_a_model_has_copied_is_no_second_call() -> None:
+    told = await tell([{"role": "assistant", "content": BLOCK}, {"role": "assistant", "content": f"See:{BLOCK}"}])
+    assert [one.get("content") for one in told] == ["", "paid", "See:"]
+
+
+async def test_an_answer_that_waited_keeps_open_webuis_card_behind_its_blocks() -> None:
+    card = {"role": "assistant", "content": f"I pay.\n{BLOCK}\nAnd:", "tool_calls": [a_call("b", "pay")]}
+    told = await tell([card, a_result("b", "paid")])
+    assert [(one["role"], one["content"], len(one.get("tool_calls", ()))) for one in told] == [
+        ("assistant", "I pay.", 1),
+        ("tool", "paid", 0),
+        ("assistant", "And:", 1),
+        ("tool", "paid", 0),
+    ]

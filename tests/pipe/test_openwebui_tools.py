@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +121,53 @@ async def test_request_has_the_tools_and_the_features_that_are_switched_on(serve
     assert asked.openwebui_features == ("web_search", "skills")
 
 
+PROMPT = (
+    'Be kind.\n<attached_knowledge>\n<knowledge type="collection" id="1" name="House &amp; home" source="model"/>\n'
+    '<knowledge type="file" id="2" source="model"/>\n</attached_knowledge>'
+)
+
+
+@pytest.mark.parametrize(
+    ("shared", "features", "prompt", "line"),
+    [
+        ({"s", "1", "2"}, ("skills",), PROMPT, None),
+        ({"1"}, (), PROMPT.replace('<knowledge type="file" id="2" source="model"/>\n', ""), "skill s, knowledge 2"),
+        ({"s"}, ("skills",), "Be kind.\n", "knowledge House & home, knowledge 2"),
+        (None, ("skills",), PROMPT, None),
+    ],
+)
+async def test_what_a_preset_has_and_the_user_may_not_see_is_named_and_left_out(
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    shared: set[str] | None,
+    features: tuple[str, ...],
+    prompt: str,
+    line: str | None,
+) -> None:
+    async def get_skills(user_id: str, ids: list[str]) -> list[Any]:
+        return [SimpleNamespace(id=one) for one in ids if user_id == "u1" and one in (shared or ())]
+
+    async def get_accessible(entries: list[dict[str, str]], user: Any) -> list[dict[str, str]]:
+        return [entry for entry in entries if user.role == "user" and entry["id"] in (shared or ())]
+
+    if shared is not None:
+        skills = {"Skills": SimpleNamespace(get_skills=get_skills)}
+        access = {"get_accessible_folder_files": get_accessible}
+        provide_open_webui(monkeypatch, {"models.skills": skills, "utils.access_control.files": access})
+    server.on("POST", "runs", stream(frames(START, Done())))
+    updates = await answer(
+        a_pipe(server.url),
+        body={"messages": [{"role": "system", "content": PROMPT}, {"role": "user", "content": "hi"}]},
+        __user__=USER,
+        __metadata__=METADATA | {"skill_ids": ["s", "terminal:t"] if line is None else ["s"]},
+    )
+    asked = RunRequest.model_validate(server.requests[-1].json)
+    assert (asked.openwebui_features, asked.messages[0].content) == (features, prompt)
+    told = [one["event"]["data"]["description"] for one in updates if one.get("event", {}).get("type") == "status"]
+    assert [words.partition(" · ")[0] for words in told] == ([f"Not shared with you: {line}"] * len(told))
+    assert bool(told) == bool(line)
+
+
 @pytest.mark.parametrize(("decided", "sent"), [({"memory": True}, ("memory",)), ({"memory": None}, ()), (None, ())])
 async def test_memory_counts_only_if_the_user_has_switched_it_on(
     server: ScriptedServer, decided: Any, sent: tuple[str, ...]
@@ -207,6 +256,52 @@ async def test_knowledge_tool_gives_sources_and_a_workspace_tool_of_its_name_doe
         tools = {"query_knowledge_files": a_tool(find, "query", type=kind)}
         told = await answered(server, request, tools)
         assert len(ToolAnswer.model_validate(told.value).sources) == count
+
+
+def of_another_version(*_: Any) -> Any:
+    raise TypeError("there is one argument more")
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "lost"),
+    [
+        ("process_tool_result", None, "its files and pages (TypeError)"),
+        ("process_tool_result", of_another_version, "its files and pages (TypeError)"),
+        ("get_citation_source_from_tool_result", of_another_version, "its sources (TypeError)"),
+        ("get_citation_source_from_tool_result", lambda *_: "another form", ""),
+    ],
+)
+async def test_what_open_webui_cannot_read_of_a_result_is_named_and_the_result_is_kept(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, member: str, value: Any, lost: str
+) -> None:
+    async def find(query: str) -> dict[str, str]:
+        return {"found": query}
+
+    monkeypatch.setattr(sys.modules["open_webui.utils.middleware"], member, value)
+    tools = {"query_knowledge_files": a_tool(find, "query", type="builtin")}
+    told = await answered(server, asks_for("query_knowledge_files", arguments={"query": "q"}), tools)
+    read = ToolAnswer.model_validate(told.value)
+    assert read.text.startswith('{"found": "q"}')
+    assert (f"The tool has run, but {lost} could not be read" in read.text) == bool(lost)
+
+
+async def test_a_result_whose_reader_is_gone_is_kept(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "open_webui.utils.middleware")
+    monkeypatch.delattr(sys.modules["open_webui.utils"], "middleware")
+    told = await answered(server, asks_for(arguments={"city": "Rome"}), {"weather": WEATHER})
+    words = "It rains in Rome.\n\n[The tool has run, but its files and pages (ImportError) could not be read."
+    assert told.value["text"].startswith(words)
+
+
+async def test_a_picture_that_cannot_be_decoded_is_named(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: Any) -> tuple[str, list[dict[str, str]], list[str]]:
+        return "drawn", [{"type": "image", "url": "data:image/png;base64,x"}], []
+
+    monkeypatch.setattr(sys.modules["open_webui.utils.middleware"], "process_tool_result", read)
+    told = await answered(server, asks_for(arguments={"city": "Rome"}), {"weather": WEATHER})
+    assert told.value["text"].startswith("drawn\n\n[The tool has run, but its files (Error) could not be read.")
 
 
 async def fail() -> str:

@@ -174,7 +174,8 @@ def test_card_and_lines_say_how_a_call_ended(code: str, is_failure: bool, label:
     [_, call, output] = items
     assert (call["name"], output["output"][0]["text"]) == (name, shown)
     assert {call["status"], output["status"]} == {"failed" if is_failure else "completed"}
-    assert lines[1] == (f"draw: {label}" + f" after {took}" * bool(took) if label else "Thinking…")
+    assert (block.attributes["arguments"], call["arguments"]) == ("", ""), "Open WebUI draws a heading above {}"
+    assert lines[1] == f"draw: {label or 'done'}" + f" after {took}" * bool(took)
     assert lines[-1] == "1 call, " + f"1 {label}, " * bool(label) + "under 0.1 s"
 
 
@@ -188,13 +189,13 @@ def done(reason: str) -> dict[str, Any]:
         (done("stop"), "", "1 call, 1 failed"),
         (done("content_filter"), "content filter", "1 call, 1 failed"),
         (done("max_turns"), "limit of turns", "1 call, 1 failed"),
-        (done("cancelled"), "Stopped.", "stopped, 1 call, 1 stopped"),
+        (done("cancelled"), "Stopped.", "stopped, 1 call"),
         (
             {"type": "error", "message": "no <b>model</b>\nat all"},
             "no &lt;b>model&lt;/b> at all\n",
-            "failed, 1 call, 1 failed",
+            "failed, 1 call",
         ),
-        (None, "", "stopped, 1 call, 1 stopped"),
+        (None, "", "stopped, 1 call"),
     ],
 )
 def test_every_ending_closes_the_open_call_and_is_noted(end: dict[str, Any] | None, notice: str, last: str) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +82,33 @@ async def test_an_answer_with_a_tool_call_is_streamed(server: ScriptedServer) ->
     assert server.requests[0].headers["authorization"] == "Bearer secret"
 
 
+@pytest.mark.parametrize(
+    ("before", "text", "whole"),
+    [
+        ("Seat 7.", "Also 8.", "Seat 7. Also 8."),
+        ("It is", "Also 8.", "It is Also 8."),
+        ("It is sea", "t 7.", "It is seat 7."),
+        ("It is", " seat 7.", "It is seat 7."),
+        ("It is\n", "seat 7.", "It is\nseat 7."),
+        ("It is 7", ", or 8.", "It is 7, or 8."),
+        ("```\nx\n```", "Also", "```\nx\n```\n\nAlso"),
+        ("", "Also", "Also"),
+    ],
+)
+async def test_what_continues_an_answer_is_a_word_of_its_own(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, before: str, text: str, whole: str
+) -> None:
+    async def find(_chat_id: str, _message_id: str) -> dict[str, Any]:
+        return {"content": before}
+
+    chats = {"Chats": SimpleNamespace(get_message_by_id_and_message_id=find)}
+    provide_open_webui(monkeypatch, {"models.chats": chats})
+    server.on("POST", "runs", stream(frames(START, *(Message(content=piece) for piece in text), Done())))
+    messages = [*HISTORY, {"role": "assistant", "content": before}]
+    # Open WebUI draws both texts as one.
+    assert before + await content(a_pipe(server.url), body={"messages": messages}) == whole
+
+
 async def test_recall_valve_off_disables_recall_in_the_request(server: ScriptedServer) -> None:
     server.on("POST", "runs", stream(frames(START, Message(content="Hi"), Done())))
     pipe = a_pipe(server.url)
@@ -113,7 +141,7 @@ async def test_only_admins_see_the_inspector_address(
     assert "Looking" in told
     wanted = line and line.format(run_id=server.requests[0].json["run_id"])
     assert [words for words in told if words.startswith("Inspector")] == ([wanted] if wanted else [])
-    assert not any(words.startswith("Inspector") for words in told[-1:])
+    assert not wanted or told[-2] == wanted
 
 
 async def test_the_request_is_what_the_protocol_says(server: ScriptedServer) -> None:
@@ -467,7 +495,7 @@ async def test_stop_in_open_webui_closes_the_saved_blocks(
     [block] = tool_blocks(open_webui.message["content"])
     assert (block.attributes["done"], block.value("result")) == ("true", "Stopped by the user")
     status, shown = open_webui.sent
-    assert status["data"]["description"].startswith("stopped, 1 call, 1 stopped")
+    assert status["data"]["description"].startswith("stopped, 1 call, ")
     assert shown == {"type": "chat:completion", "data": open_webui.message}
     assert len(await server.seen("POST", "cancel")) == 1
 

@@ -132,14 +132,6 @@ def test_credentials_of_the_environment_are_the_default_and_those_of_the_command
     assert main(["--file", source, *SIGN_IN]) == 0
 
 
-def test_an_older_open_webui_gets_the_functions_that_it_can_run_and_a_notice(
-    webui: StandIn, installing: Callable[..., str]
-) -> None:
-    webui.version = "0.11.4"
-    assert "Open WebUI 0.11.4 has no cards for approvals that wait" in installing()
-    assert list(webui.functions) == ["callboard", "callboard_events"]
-
-
 def test_an_open_webui_that_is_too_old_is_refused(webui: StandIn, failing: Failing) -> None:
     webui.version = "0.11.3"
     assert "Callboard needs Open WebUI 0.11.4 or later; this is 0.11.3." in failing(*SIGN_IN)

@@ -252,9 +252,8 @@ async def _check_open_webui(
         yield (pipe := _check_function(webui, "pipe", options.id, update))
         if pipe.startswith("✗"):
             return
-        if install_pipe.has_waiting_cards(version):
-            approvals_id = f"{options.id}{install_pipe.FILTER_ENDING}"
-            yield _check_function(webui, "function for approvals", approvals_id, update, is_global=True)
+        approvals_id = f"{options.id}{install_pipe.FILTER_ENDING}"
+        yield _check_function(webui, "function for approvals", approvals_id, update, is_global=True)
         models = install_pipe.list_models(webui, options.id)
         # If the pipe has a problem, it lists the problem as a model.
         if problem := install_pipe.Installed("", False, models).problem:

@@ -112,7 +112,7 @@ def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
         tool_call_id=attributes.get("id") or new_call_id(),
         # The label behind the name shows the call's progress or how it ended.
         name=attributes["name"].partition(LABEL)[0],
-        arguments=_decode(attributes.get("arguments", "")),
+        arguments=_decode(attributes.get("arguments") or "{}"),
         result=None if is_open else _remove_inner_calls(result),
         round=attributes.get("round", ""),
     )
@@ -140,10 +140,10 @@ def _translate(message: ChatMessage) -> list[ChatMessage]:
     if message.role == "tool" and isinstance(message.content, str):
         return [message.model_copy(update={"content": _remove_inner_calls(message.content)})]
     text, others = _split_content(message.content)
-    if message.role != "assistant" or text is None or not any(mark in text for mark in _MARKS):
+    if message.role not in ("assistant", "system") or text is None or not any(mark in text for mark in _MARKS):
         return [message]
-    if message.tool_calls:
-        # Native items have their calls in `tool_calls`, so only the text is read.
+    if message.tool_calls or message.role == "system":
+        # Native items have their calls in `tool_calls`, and a system message has the thread of a channel as text.
         words = "\n\n".join(piece for piece in read_answer(text) if isinstance(piece, str) and piece.strip())
         return [message.model_copy(update={"content": others or words or None})]
     before = [ChatMessage(role="assistant", content=others)] if others else []
