@@ -14,8 +14,7 @@ import pytest
 
 from callboard._call_ids import nine_characters
 from callboard.errors import ModelRefused
-from callboard.models import Finish, ModelRequest, OpenAICompatible
-from callboard.models.model import ToolsRefused
+from callboard.models import Finish, ModelRequest, OpenAICompatible, ToolsRefused
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Raw, Refusal, Script, chunks, finish
 
 OK = chunks(finish("stop"))

@@ -45,8 +45,8 @@ class EndpointTools:
         """Return the request with tools that the endpoint accepts."""
         if not (self._keywords or self._plain or self._refused) or "tools" not in body:
             return body
-        functions = [self._adapt_function(tool["function"]) for tool in body["tools"]]
-        tools = [{"type": "function", "function": one} for one in functions if one not in self._refused]
+        adapted = [{**tool, "function": self._adapt_function(tool["function"])} for tool in body["tools"]]
+        tools = [tool for tool in adapted if tool["function"] not in self._refused]
         return {**body, "tools": tools} if tools else without(body, "tools", "tool_choice", "parallel_tool_calls")
 
     def learn(self, tools: Sequence[Mapping[str, Any]], reason: str, message: str) -> bool:
