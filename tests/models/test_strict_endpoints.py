@@ -78,6 +78,10 @@ def ends(words: str) -> Strict:
     return messages(words, CONTINUED, [*CONTINUED, {"role": "user", "content": "Go on."}])
 
 
+def begins(words: str) -> Strict:
+    return messages(words, GREETED, [{"role": "user", "content": "Hello."}, *GREETED])
+
+
 def blank(words: str, asked: Body = BLANK) -> Strict:
     return messages(words, [asked], [{"role": "user", "content": "(empty)"}])
 
@@ -148,9 +152,8 @@ ALTERNATIVES: Body = {
 }
 FLAT: Body = {
     "type": "object",
-    "$defs": ALTERNATIVES["$defs"],
-    "properties": {"gate": NUMBER, "key": {}, "name": {"type": "string"}, "lock": {**NUMBER, "title": "L"}}
-    | {"door": NUMBER},
+    "properties": {"door": NUMBER, "gate": NUMBER, "lock": NUMBER, "key": {"type": "string"}}
+    | {"name": {"type": "string"}},
 }
 
 
@@ -170,8 +173,8 @@ SHOWN: list[Body] = [
 
 
 def shown_without_pictures() -> list[Body]:
-    told = {"type": "text", "text": "[Here was a picture or a file, which you cannot read.]"}
-    return [{"role": "user", "content": [{"type": "text", "text": "Look:"}, told]}, SHOWN[1]]
+    told = "Look:\n[Here was a picture or a file, which you cannot read.]"
+    return [{"role": "user", "content": told}, SHOWN[1]]
 
 
 LONG_ID = "call_" + "1" * 40
@@ -236,9 +239,9 @@ ENDPOINTS: dict[str, Strict] = {
     "Gemma's beginning": messages(
         TEMPLATE_ERROR["message"], [SYSTEM, *GREETED], [SYSTEM, {"role": "user", "content": "Hello."}, *GREETED]
     ),
-    "Llama's beginning": messages(
-        "The first message must be from the user", GREETED, [{"role": "user", "content": "Hello."}, *GREETED]
-    ),
+    "Llama's beginning": begins("The first message must be from the user"),
+    "Perplexity's beginning": begins("user and assistant roles should be alternating."),
+    "DashScope's beginning": begins("The input messages must start with a user message."),
     # https://github.com/idiap/sdialog/issues/122
     "llama.cpp's beginning, as a temporary failure": messages(
         TEMPLATE_ERROR["message"], GREETED, [{"role": "user", "content": "Hello."}, *GREETED], status=500
@@ -262,9 +265,13 @@ ENDPOINTS: dict[str, Strict] = {
     "Ollama's content": content("invalid message content type: <nil>"),
     # https://github.com/Gage-Technologies/mistral-go/issues/3
     "Mistral's name": name('{"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"]}]}'),
+    # https://github.com/NousResearch/hermes-agent/issues/114713
+    "OpenCode's name": name('messages[0]: "name" is not supported by this endpoint'),
     "vLLM's name": name("messages.0.user.name: Extra inputs are not permitted"),
     # https://github.com/huggingface/chat-ui/issues/1386, https://github.com/sgl-project/sglang/issues/892
     "Gemma's system message": system("System role not supported"),
+    # https://github.com/anthropics/claude-code/issues/61412
+    "Anthropic's system message": system("role 'system' is not supported on this model"),
     "Mistral's system message": system("Only user and assistant roles are supported!"),
     "Gemma's system message at Google": system("Developer instruction is not enabled for models/gemma-3-27b-it"),
     "o1-mini's system message, beside a picture": messages(
@@ -431,19 +438,20 @@ async def test_content_that_is_only_text_is_sent_as_one_string(parts: list[Body]
 
 
 async def test_a_demand_in_unknown_words_is_found_by_trying_if_the_beginning_was_accepted() -> None:
-    strict = replace(ENDPOINTS["DeepSeek's reasoning"], asked=ModelRequest(CALLED))
-    reasoned = [QUESTION, CALLED[1] | REASONED, CALLED[2]]
+    """https://github.com/NousResearch/hermes-agent/pull/19728"""
+    named = [*CALLED[:2], {"name": "look_up", **result()}]
 
     def answer(body: Body) -> Answer:
-        return OK if body["messages"] in ([QUESTION], reasoned) else Refusal(400, "Invalid request.")
+        is_accepted = body["messages"] in ([QUESTION], named)
+        return OK if is_accepted else Refusal(400, "Request contains an invalid argument.")
 
-    _, sent = await be_refused(answer, strict.asked)
+    _, sent = await be_refused(answer, ModelRequest(CALLED))
     assert len(sent) == 1
-    sent = await play(answer, ModelRequest([QUESTION]), strict.asked, strict.asked)
+    sent = await play(answer, ModelRequest([QUESTION]), ModelRequest(CALLED), ModelRequest(CALLED))
     tried = [body["messages"] for body in sent[1:]]
     assert tried[0] == CALLED
-    assert tried[-2:] == [reasoned] * 2
-    assert len(tried) == len({json.dumps(one) for one in tried}) + 1
+    assert tried[-2:] == [named] * 2
+    assert all(tried.count(one) == 1 for one in tried[:-2])
 
 
 async def test_if_no_form_helps_the_error_is_the_first_one() -> None:
@@ -472,7 +480,7 @@ BLIND = {
 async def test_a_picture_of_the_question_is_refused_once_and_with_its_remedy(refusal: Refusal) -> None:
     words, sent = await be_refused(lambda _: refusal, ModelRequest(SHOWN[:1]))
     assert len(sent) == 1
-    assert "ask again without the picture" in words
+    assert "Ask again without the picture" in words
     assert "CALLBOARD_MODEL_BASE_URL" not in words
 
 
@@ -489,16 +497,11 @@ SCHEMA: Body = {
     },
     "additionalProperties": False,
 }
-WRITTEN_DOOR: Body = {
-    "type": "object",
-    "properties": {"inner": {}, "const": NUMBER},
-    "description": "D",
-}
 REFUSED_KEYWORDS = ["$schema", "$ref", "$defs", "const", "exclusiveMinimum", "additionalProperties"]
 WITHOUT_KEYWORDS: Body = {
     "type": "object",
     "properties": {
-        "door": WRITTEN_DOOR,
+        "door": {"type": "object", "properties": {"inner": {}, "const": NUMBER}, "description": "D"},
         "kind": {"enum": ["oak"], "title": "K"},
         "width": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
         "format": {"type": ["null", "string"]},
@@ -508,13 +511,14 @@ WITHOUT_KEYWORDS: Body = {
 PLAIN: Body = {
     "type": "object",
     "properties": {
-        "door": WRITTEN_DOOR,
-        "kind": {"enum": ["oak"]},
+        "door": {"type": "object", "properties": {"inner": {"type": "string"}, "const": NUMBER}, "description": "D"},
+        "kind": {"type": "string", "enum": ["oak"]},
         "width": {"type": "integer"},
         "format": {"type": "string"},
-        "many": {"type": "array", "items": {}},
+        "many": {"type": "array", "items": {"type": "string"}},
     },
 }
+GIVEN: Body = {"type": "function", "function": {"name": "give", "parameters": {"type": "object", "properties": {}}}}
 DOOR = offering(parameters=SCHEMA)[0]
 
 
@@ -539,6 +543,7 @@ ODD_TOOLS = {
     "OpenAI": "Invalid schema for function 'open_door': In context=('properties', 'many'), array schema missing items.",
     "Anthropic": "tools.1.custom.input_schema: JSON schema is invalid.",
     "Gemini": "* GenerateContentRequest.tools[0].function_declarations[1].parameters.properties[many].items: missing.",
+    "llama.cpp": "Failed to initialize samplers: failed to parse grammar",
     "Vertex": "Unable to submit request because open_door functionDeclaration parameters.many schema is incorrect.",
 }
 
@@ -546,7 +551,7 @@ ODD_TOOLS = {
 @pytest.mark.parametrize("words", ODD_TOOLS.values(), ids=ODD_TOOLS.keys())
 async def test_a_tool_whose_schema_is_refused_gets_a_plain_one(words: str) -> None:
     plain = offering(parameters=PLAIN)
-    strict = option(words, {"tools": [TOOL, *plain]}, tools=[TOOL, DOOR])
+    strict = option(words, {"tools": [GIVEN, *plain]}, tools=[GIVEN, DOOR])
     assert len(await play(strict.answer, strict.asked, strict.asked)) == 3
 
 

@@ -150,7 +150,7 @@ class _LoopTurn:
         async with closing_stream(self._context.model.stream(self._build_request(tools))) as stream:
             async for delta in stream:
                 if isinstance(delta, ToolsRefused):
-                    for name in delta.reasons.keys() - self._refused_tools:
+                    for name in sorted(delta.reasons.keys() - self._refused_tools):
                         yield Status(content=f"The tool {name} is not offered: the model's endpoint refuses it")
                     self._refused_tools.update(delta.reasons)
                 if isinstance(delta, ToolCallDelta) and delta.name:

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
-
 from callboard._call_ids import nine_characters
 from callboard.models.endpoint_stream import (
     CONTEXT_TOO_LONG,
@@ -23,8 +20,8 @@ from callboard.models.endpoint_stream import (
     EndpointError,
     upstream_code,
 )
-from callboard.models.endpoint_tools import ALTERNATIVES, EndpointTools, resolve, without
-from callboard.models.messages import MUST_CALL, with_instructions
+from callboard.models.endpoint_tools import EndpointTools, without
+from callboard.models.messages import MUST_CALL, content_text, with_instructions
 from callboard.models.model import ChatDict
 
 Message = dict[str, Any]
@@ -311,13 +308,14 @@ def _leave_pictures_out(messages: list[Message]) -> list[Message]:
     roles = [message["role"] for message in messages]
     asked = [place for place, role in enumerate(roles) if role == "user" and roles[place - 1 : place] != ["tool"]]
     return [
-        message if place in asked[-1:] or not _parts_of(message) else {**message, "content": _without_pictures(message)}
+        message if place in asked[-1:] or not _parts_of(message) else {**message, "content": _write_in_words(message)}
         for place, message in enumerate(messages)
     ]
 
 
-def _without_pictures(message: Message) -> list[Any]:
-    return [{"type": "text", "text": PICTURE_TEXT} if _is_picture(part) else part for part in _parts_of(message)]
+def _write_in_words(message: Message) -> str:
+    told = {"text": PICTURE_TEXT}
+    return content_text([told if _is_picture(part) else part for part in _parts_of(message)])
 
 
 def _parts_of(message: Message) -> list[Any]:
@@ -337,8 +335,10 @@ def _end_with_user(messages: list[Message]) -> list[Message]:
     return [*messages, {"role": "user", "content": CONTINUE_TEXT}] if messages[-1]["role"] == "assistant" else messages
 
 
-# The chat templates of Gemma, Llama and others.
-@_messages_quirk(r"roles must alternate|first message must (?:use|be|have)")
+# The chat templates of Gemma, Llama and others, Perplexity, DashScope.
+@_messages_quirk(
+    r"roles (?:must|should) (?:be )?alternat|first message must (?:use|be|have)|must start with a user message"
+)
 def _start_with_user(messages: list[Message]) -> list[Message]:
     first = next((place for place, message in enumerate(messages) if message["role"] != "system"), len(messages))
     if any(message["role"] == "user" for message in messages[first : first + 1]):
@@ -346,10 +346,10 @@ def _start_with_user(messages: list[Message]) -> list[Message]:
     return [*messages[:first], {"role": "user", "content": FIRST_USER_TEXT}, *messages[first:]]
 
 
-# The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini.
+# The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini, Anthropic.
 @_messages_quirk(
     r"System role (?:is )?not supported|Only user and assistant roles are supported"
-    r"|Developer instruction is not enabled|does not support 'system'"
+    r"|Developer instruction is not enabled|does not support 'system'|role 'system' is not supported"
 )
 def _move_system_to_user(messages: list[Message]) -> list[Message]:
     """Put the system messages before the content of the first user message."""
@@ -373,7 +373,7 @@ def _move_system_to_user(messages: list[Message]) -> list[Message]:
 # https://github.com/BerriAI/litellm/issues/9720
 @_message_quirk(
     r"extra_forbidden.{0,40}\bmessages\b.{0,20}\bname\b|messages\.\S+\.name\b.{0,20}Extra inputs"
-    r"|messages? of role '?user'? can have a name"
+    r"|messages? of role '?user'? can have a name|[\"']name[\"'] is not supported"
 )
 def _leave_name_out(message: Message) -> Message:
     return without(message, "name")
@@ -451,19 +451,6 @@ def _leave_choice_out(body: Body) -> Body:
     return without(body, "tool_choice")
 
 
-# OpenAI and Anthropic ("at the top level"), Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
-@_request_quirk(r"schema.{0,200}(?:at the top level|At path 'root')")
-def _flatten_parameters(body: Body) -> Body:
-    """Offer the tools without alternatives at the root of their schemas; the whole schemas still check the calls."""
-
-    def flatten(schema: Body) -> Body:
-        resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(schema)).resolver()
-        properties = _collect_properties(schema, lambda place: resolver.lookup(place).contents)
-        return {**without(schema, *ALTERNATIVES, "enum", "not"), "properties": properties}
-
-    return _change_functions(body, lambda function: {**function, "parameters": flatten(function.get("parameters", {}))})
-
-
 # Claude at Bedrock behind LiteLLM: https://github.com/BerriAI/litellm/issues/31582
 @_request_quirk(r"tools\.\S+\.strict: Extra inputs are not permitted")
 def _leave_strict_out(body: Body) -> Body:
@@ -496,12 +483,3 @@ def _replace_option(body: Body, option: str, instruction: str) -> Body:
 def _change_functions(body: Body, change: Change[Body]) -> Body:
     tools = [{**tool, "function": change(tool["function"])} for tool in body.get("tools", ())]
     return {**body, "tools": tools} if tools else body
-
-
-def _collect_properties(schema: Any, look_up: Callable[[str], Any]) -> Body:
-    """Return the properties of an object's schema and of all its alternatives."""
-    schema = resolve(schema, look_up)
-    properties: Body = {}
-    for branch in chain.from_iterable(schema.get(key, ()) for key in ALTERNATIVES):
-        properties |= _collect_properties(branch, look_up)
-    return properties | {name: resolve(part, look_up) for name, part in schema.get("properties", {}).items()}

@@ -5,6 +5,7 @@ The tools check their arguments with the whole schemas.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from referencing import Registry
@@ -21,11 +22,15 @@ _VALUES = frozenset({"enum", "const", "default", "examples"})
 """The keywords whose values are values of arguments."""
 
 _IS_ABOUT_TOOLS = re.compile(
-    r"schema|parameters|keyword|declaration|\btools[.\[]\d|(?:tool|function)s? (?:name|definition)", re.IGNORECASE
+    r"schema|grammar|parameters|keyword|declaration|\btools[.\[]\d|(?:tool|function)s? (?:name|definition)",
+    re.IGNORECASE,
 )
-_IS_ABOUT_OTHERS = re.compile(r"\bmessages[.\[]\d|response_format", re.IGNORECASE)
+_IS_ABOUT_OTHERS = re.compile(r"\bmessages\W{0,4}\d|response_format", re.IGNORECASE)
 _IS_ABOUT_NAMES = re.compile(r"\b(?:tools|declarations)\S*\.name\b|(?:tool|function) name\b", re.IGNORECASE)
-_PLACE = re.compile(r"(?:\btools|declarations)[.\[](\d+)(?!\S*declarations)")
+# OpenAI, Anthropic, Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
+_IS_ABOUT_ROOT = re.compile(r"at the top level|At path 'root'")
+# Gemini lists all functions in its first tool, or one in each.
+_PLACE = re.compile(r"\btools[.\[](\d+)(?:\]?\.function_?declarations\[(\d+))?", re.IGNORECASE)
 
 Function = Mapping[str, Any]
 LookUp = Callable[[str], Any]
@@ -45,121 +50,118 @@ class EndpointTools:
         """Return the request with tools that the endpoint accepts."""
         if not (self._keywords or self._plain or self._refused) or "tools" not in body:
             return body
-        adapted = [{**tool, "function": self._adapt_function(tool["function"])} for tool in body["tools"]]
+        adapted = [{**tool, "function": self._write(tool["function"])} for tool in body["tools"]]
         tools = [tool for tool in adapted if tool["function"] not in self._refused]
         return {**body, "tools": tools} if tools else without(body, "tools", "tool_choice", "parallel_tool_calls")
 
     def learn(self, tools: Sequence[Mapping[str, Any]], reason: str, message: str) -> bool:
         """Learn from an error message for these tools, and return whether `adapt` now changes them.
 
-        Keywords that it names are left out. Otherwise the tools that it names get a plain schema, all of them if it
-        names none. A tool that has one already, or whose name is refused, is not offered.
+        Keywords that it names are left out, unless they are refused at the root alone. Otherwise the tools that it
+        names get a plain schema, all of them if it names none. A tool that has one already, or whose name is refused,
+        is not offered.
         """
         functions = [tool["function"] for tool in tools]
         named = _find_named(functions, message)
         is_about_tools = _IS_ABOUT_TOOLS.search(message) and not _IS_ABOUT_OTHERS.search(message)
-        if not is_about_tools or not (named or "schema" in message.lower()):
+        if not is_about_tools or not (named or re.search("schema|grammar", message, re.IGNORECASE)):
             return False
         used = {keyword for one in functions for keyword in _list_keywords(one.get("parameters", {}))}
         keywords = {one for one in used - PLAIN - self._keywords if _names_keyword(one, message)}
-        if keywords:
+        if keywords and not _IS_ABOUT_ROOT.search(message):
             self._keywords |= keywords
             return True
-        names = {one["name"] for one in named or functions} - self._plain
-        if names and not _IS_ABOUT_NAMES.search(message):
-            self._plain |= names
+        odd = {one["name"] for one in named or functions if self._write(one, is_plain=True) != one}
+        if odd and not _IS_ABOUT_NAMES.search(message):
+            self._plain |= odd
             return True
         self._refused += named
         self.refused |= {one["name"]: reason for one in named}
         return bool(named)
 
-    def _adapt_function(self, function: Function) -> Function:
+    def _write(self, function: Function, *, is_plain: bool = False) -> Function:
         parameters = function.get("parameters", {})
-        keywords = self._keywords
-        is_plain = function["name"] in self._plain
-        if is_plain:
-            keywords = keywords | (_list_keywords(parameters) - PLAIN)
-        if not keywords:
+        is_plain = is_plain or function["name"] in self._plain
+        refused = self._keywords | (_list_keywords(parameters) - PLAIN if is_plain else set())
+        if not (is_plain or refused):
             return function
         resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(parameters)).resolver()
-        root = _Rewriting(keywords, lambda place: resolver.lookup(place).contents, is_plain=is_plain).rewrite(
-            parameters
-        )
-        return {**function, "parameters": {**root, "type": "object", "properties": root.get("properties", {})}}
+        rewriting = _Rewriting(refused, lambda place: resolver.lookup(place).contents, is_plain=is_plain)
+        root = {"properties": {}, **rewriting.rewrite(parameters), "type": "object"}
+        return {**function, "parameters": root}
 
 
 class _Rewriting:
-    """Writes schemas without some keywords: references are written out, and alternatives become one."""
+    """Writes a schema without some keywords: references are written out, and alternatives become one."""
 
-    def __init__(self, keywords: set[str], look_up: LookUp, *, is_plain: bool) -> None:
-        self._keywords = keywords
+    def __init__(self, refused: set[str], look_up: LookUp, *, is_plain: bool) -> None:
+        self._refused = refused
         self._look_up = look_up
         self._is_plain = is_plain
+        self._targets: dict[str, dict[str, Any]] = {}
 
-    def rewrite(self, schema: Any, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the schema without the keywords; `seen` are the references around it, as they may be recursive."""
-        if not isinstance(schema, dict):
-            return {}
+    def rewrite(self, schema: Any) -> dict[str, Any]:
+        """Return the schema without the keywords."""
+        given = schema if isinstance(schema, dict) else {}
+        alternatives = [part for keyword in ALTERNATIVES if keyword in self._refused for part in given.get(keyword, ())]
+        written = _merge([self.rewrite(part) for part in alternatives])
+        for part in (self._write_target(given), self._write_own(given)):
+            properties = written.get("properties", {}) | part.get("properties", {})
+            written |= part | ({"properties": properties} if properties else {})
+        return _make_plain(written) if self._is_plain else written
+
+    def _write_target(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the target of a reference. A recursive one ends where it contains itself."""
         reference = schema.get("$ref")
-        if "$ref" in self._keywords and isinstance(reference, str):
-            schema = without(schema, "$ref") if reference in seen else resolve(schema, self._look_up)
-            seen = (*seen, reference)
-        parts = [part for keyword in ALTERNATIVES if keyword in self._keywords for part in schema.get(keyword, ())]
-        merged = _merge([self.rewrite(part, seen) for part in parts])
-        properties = {**merged.get("properties", {})}
-        written: dict[str, Any] = {}
-        for keyword, value in schema.items():
-            if keyword == "properties" and isinstance(value, dict):
-                properties |= {name: self.rewrite(part, seen) for name, part in value.items()}
-            elif keyword == "const" and keyword in self._keywords:
-                written["enum"] = [value]
-            elif keyword not in self._keywords:
-                written[keyword] = self._rewrite_value(keyword, value, seen)
-        written = {**merged, **written} | ({"properties": properties} if properties else {})
-        if self._is_plain:
-            if isinstance(kinds := written.get("type"), list):
-                written["type"] = next((kind for kind in kinds if kind != "null"), "string")
-            if written.get("type") == "array":
-                written.setdefault("items", {})
-        return written
+        if "$ref" not in self._refused or not isinstance(reference, str):
+            return {}
+        if reference not in self._targets:
+            self._targets[reference] = {}
+            with suppress(Unresolvable):
+                self._targets[reference] = self.rewrite(self._look_up(reference))
+        return self._targets[reference]
 
-    def _rewrite_value(self, keyword: str, value: Any, seen: tuple[str, ...]) -> Any:
-        if keyword in ("items", "not", "additionalProperties") and isinstance(value, dict):
-            return self.rewrite(value, seen)
+    def _write_own(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {name: self._write_value(name, value) for name, value in schema.items() if name not in self._refused}
+        return {"enum": [schema["const"]], **kept} if "const" in self._refused and "const" in schema else kept
+
+    def _write_value(self, keyword: str, value: Any) -> Any:
+        if keyword in _VALUES:
+            return value
         if keyword in _BY_NAME and isinstance(value, dict):
-            return {name: self.rewrite(part, seen) for name, part in value.items()}
-        if keyword in ALTERNATIVES and isinstance(value, list):
-            return [self.rewrite(part, seen) for part in value]
-        return value
-
-
-def without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the fields but for those of these names."""
-    return {name: value for name, value in fields.items() if name not in names}
-
-
-def resolve(schema: Any, look_up: LookUp) -> dict[str, Any]:
-    """Return the schema with its target's keywords if it is a reference; empty for `True`."""
-    if not isinstance(schema, dict):
-        return {}
-    beside = without(schema, "$ref")
-    try:
-        return resolve(look_up(schema["$ref"]), look_up) | beside if "$ref" in schema else schema
-    except (Unresolvable, RecursionError):
-        return beside
+            return {name: self.rewrite(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [self.rewrite(part) if isinstance(part, dict) else part for part in value]
+        return self.rewrite(value) if isinstance(value, dict) or keyword == "items" else value
 
 
 def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the first of the alternatives, with the properties of all. `required` stays if it is the only one."""
     real = [part for part in parts if part.get("type") != "null"]
     merged: dict[str, Any] = {}
-    properties: dict[str, Any] = {}
     for part in reversed(real):
-        merged |= part
-        properties |= part.get("properties", {})
-    if len(real) > 1:
-        merged = without(merged, "required")
-    return merged | ({"properties": properties} if properties else {})
+        properties = merged.get("properties", {}) | part.get("properties", {})
+        merged |= {**part, **({"properties": properties} if properties else {})}
+    return without(merged, "required") if len(real) > 1 else merged
+
+
+def _make_plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema with one type, with items in a list, and with an `enum` of texts only, as Gemini demands."""
+    kinds = schema.get("type") or ("object" if "properties" in schema else "string")
+    kind = next((kind for kind in kinds if kind != "null"), "string") if isinstance(kinds, list) else kinds
+    plain = {**schema, "type": kind}
+    if kind == "array":
+        plain.setdefault("items", {"type": "string"})
+    if not all(isinstance(value, str) and value for value in plain.get("enum", ())):
+        del plain["enum"]
+    if "required" in plain:
+        plain["required"] = [name for name in plain["required"] if name in plain.get("properties", {})]
+    return plain
+
+
+def without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the fields but for those of these names."""
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def _list_keywords(schema: Any) -> set[str]:
@@ -184,7 +186,7 @@ def _names_keyword(keyword: str, message: str) -> bool:
 
 def _find_named(functions: Sequence[Function], message: str) -> list[Function]:
     """Return the functions that the message names, by their places or names."""
-    places = {int(place) for place in _PLACE.findall(message)}
+    places = {int(tool) + int(function or 0) for tool, function in _PLACE.findall(message)}
     return [
         function
         for place, function in enumerate(functions)

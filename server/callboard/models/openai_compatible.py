@@ -94,9 +94,7 @@ _CANNOT_READ_CALL = re.compile(
     # https://github.com/ollama/ollama/issues/12884, https://github.com/ggml-org/llama.cpp/issues/20532
     r"tool_use_failed|error parsing tool call|Failed to parse input at pos"
 )
-_PICTURES_ADVICE = (
-    "The model cannot read it: ask again without the picture or file, or choose a model that reads such ones."
-)
+_PICTURES_ADVICE = "Ask again without the picture or file, or choose a model that can read it."
 _TOOLS_ADVICE = (
     "Set CALLBOARD_TOOL_FORMAT=react, or list the model in CALLBOARD_REACT_MODELS: "
     "its tools are then described in the prompt."
@@ -411,7 +409,9 @@ class _Attempt:
 
     def change(self, body: dict[str, Any], error: EndpointError) -> bool:
         """Change the form after an error for `body`, and return whether it is another one."""
-        self._quirks.learn(body, error)
+        if self.body() == body:
+            # Otherwise another request has learnt from the same refusal.
+            self._quirks.learn(body, error)
         if refuses_details(error):
             self._request = replace(self._request, messages=without_details(self._request.messages))
         if self.body() != body:
