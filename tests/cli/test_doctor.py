@@ -21,7 +21,7 @@ from callboard._version import __version__
 from callboard.models.local_endpoints import LocalEndpoint
 from callboard.storage import Store
 from tests.fakes.http_answer import answering
-from tests.fakes.openai_server import OpenAIServer, Refusal, Script, Silence, call, chunks, finish, text
+from tests.fakes.openai_server import Answer, Body, OpenAIServer, Refusal, Script, Silence, call, chunks, finish, text
 from tests.processes import COMMAND, environment, run
 from tests.scripts import stand_in
 from tests.scripts.stand_in import ADMIN, API_KEY, PASSWORD, StandIn
@@ -345,6 +345,30 @@ async def test_with_another_format_a_model_need_not_call_natively(doctor: Doctor
 async def test_an_endpoint_that_refuses_tools_counts_as_not_calling_natively(doctor: Doctor) -> None:
     [line] = (await ask(doctor, [Refusal(400, "m does not support tools")], ["m"], MODEL="m")).broken
     assert "calls a tool natively: no" in line
+
+
+OWN_TOOL = """
+from callboard import Agent, register, tool
+
+@tool
+def sell(seats: int) -> str:
+    "Sells seats."
+    return "sold"
+
+register(Agent("clerk", tools=[sell]))
+"""
+
+
+async def test_a_tool_of_an_agent_that_the_endpoint_refuses_is_reported(doctor: Doctor, tmp_path: Path) -> None:
+    (tmp_path / "clerk.py").write_text(OWN_TOOL)
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, "Invalid schema for function 'sell': no") if "sell" in str(body.get("tools")) else CALLS
+
+    [line] = (await ask(doctor, answer, ["m"], AGENTS=str(tmp_path / "clerk.py"))).broken
+    assert line == (
+        "✗ model: it refuses the tool sell of clerk: Invalid schema for function 'sell': no → simplify its schema"
+    )
 
 
 async def test_a_missing_model_is_reported_with_the_available_models(doctor: Doctor) -> None:

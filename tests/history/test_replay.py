@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from callboard._history import HistoryCall, replay
 
 USER = {"role": "user", "content": "hi"}
-TWO_QUESTIONS: list[dict[str, Any]] = [{"role": "user", "content": "hi\n\nhi"}]
 
 
 def call(call_id: str, arguments: str = "{}", name: str = "f") -> dict[str, Any]:
@@ -81,10 +80,10 @@ REPLAYS: dict[str, tuple[list[dict[str, Any]], list[HistoryCall], list[dict[str,
         [stored("a", None)],
         [USER, asks(call("b"), text="Both."), answers("b", "2"), said("Done.")],
     ),
-    "questions about an unanswered call are one": (
+    "an empty answer between questions is a turn without an answer": (
         [USER, said("", id="m"), USER],
         [stored("a", None, message_id="m")],
-        TWO_QUESTIONS,
+        [USER, said("(This turn ended here, without an answer.)"), USER],
     ),
     "texts and parts of questions are joined in order": (
         [{**USER, "content": content} for content in ("a", "b", [TEXT], None, "d")],

@@ -1,13 +1,15 @@
 """Agents as a person sees them, and the tools that a user has allowed always."""
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callboard import Agent, Skill, tool
+from callboard import Agent, OpenAICompatible, Skill, tool
 from callboard.skills.skill import SkillState
 from callboard.testing import Call, FakeModel
+from callboard_protocol import Status
 from examples.demo import demo_agent
+from tests.fakes.openai_server import Answer, Body, OpenAIServer, Refusal, chunks, finish
 from tests.inspect.test_first_page import read
 from tests.serving import ScriptedAgent, request, serving
 
@@ -64,6 +66,20 @@ async def test_page_of_an_agent_shows_prompt_tools_and_missing_settings(tmp_path
             '"seats"',
         ):
             assert said in page
+
+
+async def test_a_tool_that_the_endpoint_refuses_is_named_in_the_answer_and_on_the_agents_pages(tmp_path: Path) -> None:
+    def answer(body: Body) -> Answer:
+        return Refusal(400, "Invalid schema for function 'sell'") if "tools" in body else chunks(finish("stop"))
+
+    async with OpenAIServer(answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        clerk = Agent("clerk", "Sells.", (SELLING,), model=model)
+        async with serving(tmp_path, clerk) as service:
+            events = await service.events(request(agent="clerk"))
+            told = [event.content for event in events if isinstance(event, Status)]
+            assert told == ["The tool sell is not offered: the model's endpoint refuses it"]
+            for page in ("agents", "agent?id=clerk"):
+                assert "Invalid schema for function" in await read(service, page)
 
 
 async def test_tool_that_is_always_allowed_is_listed_in_its_chat_and_revoked(tmp_path: Path) -> None:

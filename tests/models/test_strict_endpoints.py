@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from callboard._call_ids import nine_characters
 from callboard.errors import ModelRefused
-from callboard.models import Finish, ModelRequest, OpenAICompatible
+from callboard.models import Finish, ModelRequest, OpenAICompatible, ToolsRefused
 from tests.fakes.openai_server import Answer, Body, Chunks, OpenAIServer, Raw, Refusal, Script, chunks, finish
 
 OK = chunks(finish("stop"))
@@ -62,8 +63,23 @@ def messages(words: str, asked: Sequence[Body], accepted: Sequence[Body], status
     return Strict(Refusal(status, words), ModelRequest(asked), {"messages": list(accepted)})
 
 
+def ids(words: str, call_id: str, nine: str) -> Strict:
+    return messages(
+        words, [QUESTION, calling(call(call_id)), result(call_id)], [QUESTION, calling(call(nine)), result(nine)]
+    )
+
+
+def either(status: int, words: str) -> Strict:
+    called = calling(call(), content="I look it up.")
+    return messages(words, [QUESTION, called, result()], [QUESTION, calling(call(), content=""), result()], status)
+
+
 def ends(words: str) -> Strict:
     return messages(words, CONTINUED, [*CONTINUED, {"role": "user", "content": "Go on."}])
+
+
+def begins(words: str) -> Strict:
+    return messages(words, GREETED, [{"role": "user", "content": "Hello."}, *GREETED])
 
 
 def blank(words: str, asked: Body = BLANK) -> Strict:
@@ -136,9 +152,8 @@ ALTERNATIVES: Body = {
 }
 FLAT: Body = {
     "type": "object",
-    "$defs": ALTERNATIVES["$defs"],
-    "properties": {"gate": NUMBER, "key": {}, "name": {"type": "string"}, "lock": {**NUMBER, "title": "L"}}
-    | {"door": NUMBER},
+    "properties": {"door": NUMBER, "gate": NUMBER, "lock": NUMBER, "key": {"type": "string"}}
+    | {"name": {"type": "string"}},
 }
 
 
@@ -150,6 +165,19 @@ def flat(words: str) -> Strict:
     return option(words, {"tools": offering(parameters=FLAT)}, tools=offering(parameters=ALTERNATIVES))
 
 
+SHOWN: list[Body] = [
+    {"role": "user", "content": [{"type": "text", "text": "Look:"}, PICTURE]},
+    {"role": "assistant", "content": "A storm."},
+    QUESTION,
+]
+
+
+def shown_without_pictures() -> list[Body]:
+    told = "Look:\n[Here was a picture or a file, which you cannot read.]"
+    return [{"role": "user", "content": told}, SHOWN[1]]
+
+
+LONG_ID = "call_" + "1" * 40
 LIMITED = {"max_tokens": 1000, "max_completion_tokens": None}
 LIMITED_BY_OTHER_NAME = {"max_tokens": None, "max_completion_tokens": 1000}
 SIGNED = {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}
@@ -178,10 +206,27 @@ ENDPOINTS: dict[str, Strict] = {
         [QUESTION, TWO_CALLS, result(), result("call_2")],
         [QUESTION, calling(call(**SIGNED), call("call_2")), result(), result("call_2")],
     ),
-    "Mistral's ids": messages(
-        "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.",
+    "Mistral's ids": ids("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", "call_1", NINE),
+    "Mistral's ids in its chat template": ids("Tool call IDs should be 9 alphanumeric characters", "call_1", NINE),
+    "OpenAI's ids": ids("Invalid 'messages[1].tool_calls[0].id': string too long.", LONG_ID, nine_characters(LONG_ID)),
+    # https://github.com/maximhq/bifrost/issues/5097
+    "Anthropic's ids": ids(
+        "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
+        "functions.look_up:0",
+        nine_characters("functions.look_up:0"),
+    ),
+    "Mistral's text beside a call": either(
+        400, "Assistant message must have either content or tool_calls, but not both."
+    ),
+    "Mistral's text beside a call, as a list": either(
+        422,
+        '{"detail": [{"loc": ["body", "messages", 1], "msg": "either content or tool_calls, but not both"}]}',
+    ),
+    # https://github.com/pydantic/pydantic-ai/issues/1879
+    "Gemini's names": messages(
+        "GenerateContentRequest.contents[2].parts[0].function_response.name: Name cannot be empty.",
         CALLED,
-        [QUESTION, calling(call(NINE)), result(NINE)],
+        [*CALLED[:2], {"name": "look_up", **result()}],
     ),
     "Mistral's order": messages(
         "Unexpected role 'user' after role 'tool'",
@@ -194,6 +239,9 @@ ENDPOINTS: dict[str, Strict] = {
     "Gemma's beginning": messages(
         TEMPLATE_ERROR["message"], [SYSTEM, *GREETED], [SYSTEM, {"role": "user", "content": "Hello."}, *GREETED]
     ),
+    "Llama's beginning": begins("The first message must be from the user"),
+    "Perplexity's beginning": begins("user and assistant roles should be alternating."),
+    "DashScope's beginning": begins("The input messages must start with a user message."),
     # https://github.com/idiap/sdialog/issues/122
     "llama.cpp's beginning, as a temporary failure": messages(
         TEMPLATE_ERROR["message"], GREETED, [{"role": "user", "content": "Hello."}, *GREETED], status=500
@@ -217,9 +265,15 @@ ENDPOINTS: dict[str, Strict] = {
     "Ollama's content": content("invalid message content type: <nil>"),
     # https://github.com/Gage-Technologies/mistral-go/issues/3
     "Mistral's name": name('{"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 0, "user", "name"]}]}'),
+    # https://github.com/NousResearch/hermes-agent/issues/114713
+    "OpenCode's name": name('messages[0]: "name" is not supported by this endpoint'),
     "vLLM's name": name("messages.0.user.name: Extra inputs are not permitted"),
     # https://github.com/huggingface/chat-ui/issues/1386, https://github.com/sgl-project/sglang/issues/892
     "Gemma's system message": system("System role not supported"),
+    # https://github.com/anthropics/claude-code/issues/61412
+    "Anthropic's system message": system("role 'system' is not supported on this model"),
+    "Mistral's system message": system("Only user and assistant roles are supported!"),
+    "Gemma's system message at Google": system("Developer instruction is not enabled for models/gemma-3-27b-it"),
     "o1-mini's system message, beside a picture": messages(
         "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
         [SYSTEM, {"role": "user", "content": [PICTURE]}],
@@ -277,6 +331,16 @@ ENDPOINTS: dict[str, Strict] = {
         tools=offering(parameters=FLAT, strict=True),
     ),
     "Anthropic's tools": a_tool("UnsupportedParamsError: Anthropic expects the `tools=` param to be passed in."),
+    "Bedrock's tools": a_tool("Bedrock doesn't support tool calling without `tools=` param specified."),
+    "Bedrock's choice": must_call("Bedrock doesn't support tool_choice=required. To drop it from the call, set"),
+    "a model without eyes, a picture of earlier": messages(
+        "This model does not support image input", SHOWN, [*shown_without_pictures(), QUESTION]
+    ),
+    "a model without eyes, a picture of a result": messages(
+        "unknown variant `image_url`, expected `text`",
+        [*CALLED, SHOWN[0]],
+        [*CALLED, shown_without_pictures()[0]],
+    ),
 }
 
 
@@ -371,6 +435,151 @@ async def test_content_that_is_only_text_is_sent_as_one_string(parts: list[Body]
     """https://github.com/QwenLM/qwen-code/pull/2320, https://github.com/gptme/gptme/issues/375"""
     [body] = await play([OK], ModelRequest([{"role": "user", "content": parts}]))
     assert body["messages"][0]["content"] == (sent or parts)
+
+
+async def test_a_demand_in_unknown_words_is_found_by_trying_if_the_beginning_was_accepted() -> None:
+    """https://github.com/NousResearch/hermes-agent/pull/19728"""
+    named = [*CALLED[:2], {"name": "look_up", **result()}]
+
+    def answer(body: Body) -> Answer:
+        is_accepted = body["messages"] in ([QUESTION], named)
+        return OK if is_accepted else Refusal(400, "Request contains an invalid argument.")
+
+    _, sent = await be_refused(answer, ModelRequest(CALLED))
+    assert len(sent) == 1
+    sent = await play(answer, ModelRequest([QUESTION]), ModelRequest(CALLED), ModelRequest(CALLED))
+    tried = [body["messages"] for body in sent[1:]]
+    assert tried[0] == CALLED
+    assert tried[-2:] == [named] * 2
+    assert all(tried.count(one) == 1 for one in tried[:-2])
+
+
+async def test_if_no_form_helps_the_error_is_the_first_one() -> None:
+    def answer(body: Body) -> Answer:
+        return OK if len(body["messages"]) == 1 else Refusal(400, f"Invalid: {json.dumps(body['messages'])}")
+
+    async with OpenAIServer(answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        [delta async for delta in model.stream(ModelRequest([QUESTION]))]
+        with pytest.raises(ModelRefused) as raised:
+            await anext(aiter(model.stream(ModelRequest(CALLED))))
+    assert json.dumps(CALLED)[:60] in str(raised.value)
+
+
+BLIND = {
+    "OpenRouter": Refusal(404, "No endpoints found that support image input"),
+    "llama.cpp": Refusal(500, "image input is not supported - hint: if this is unexpected, you may need the mmproj"),
+    "vLLM": Refusal(400, "At most 0 image(s) may be provided in one prompt."),
+    "OpenAI": Refusal(400, "Invalid content type. image_url is only supported by certain models."),
+    "DeepSeek": Refusal(422, "messages[0]: unknown variant `image_url`, expected `text`"),
+    "Ollama": Refusal(400, "this model is missing data required for image input"),
+    "LM Studio": Refusal(400, "Model does not support images. Please use a model that does."),
+}
+
+
+@pytest.mark.parametrize("refusal", BLIND.values(), ids=BLIND.keys())
+async def test_a_picture_of_the_question_is_refused_once_and_with_its_remedy(refusal: Refusal) -> None:
+    words, sent = await be_refused(lambda _: refusal, ModelRequest(SHOWN[:1]))
+    assert len(sent) == 1
+    assert "Ask again without the picture" in words
+    assert "CALLBOARD_MODEL_BASE_URL" not in words
+
+
+SCHEMA: Body = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"Door": {"type": "object", "properties": {"inner": {"$ref": "#/$defs/Door"}, "const": NUMBER}}},
+    "properties": {
+        "door": {"$ref": "#/$defs/Door", "description": "D"},
+        "kind": {"const": "oak", "title": "K"},
+        "width": {"anyOf": [{"type": "null"}, {"type": "integer", "exclusiveMinimum": 0}]},
+        "format": {"type": ["null", "string"]},
+        "many": {"type": "array"},
+    },
+    "additionalProperties": False,
+}
+REFUSED_KEYWORDS = ["$schema", "$ref", "$defs", "const", "exclusiveMinimum", "additionalProperties"]
+WITHOUT_KEYWORDS: Body = {
+    "type": "object",
+    "properties": {
+        "door": {"type": "object", "properties": {"inner": {}, "const": NUMBER}, "description": "D"},
+        "kind": {"enum": ["oak"], "title": "K"},
+        "width": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
+        "format": {"type": ["null", "string"]},
+        "many": {"type": "array"},
+    },
+}
+PLAIN: Body = {
+    "type": "object",
+    "properties": {
+        "door": {"type": "object", "properties": {"inner": {"type": "string"}, "const": NUMBER}, "description": "D"},
+        "kind": {"type": "string", "enum": ["oak"]},
+        "width": {"type": "integer"},
+        "format": {"type": "string"},
+        "many": {"type": "array", "items": {"type": "string"}},
+    },
+}
+GIVEN: Body = {"type": "function", "function": {"name": "give", "parameters": {"type": "object", "properties": {}}}}
+DOOR = offering(parameters=SCHEMA)[0]
+
+
+async def test_keywords_that_an_endpoint_names_are_left_out_of_every_schema() -> None:
+    def answer(body: Body) -> Answer:
+        schemas = json.dumps([tool["function"]["parameters"] for tool in body["tools"]])
+        for keyword in REFUSED_KEYWORDS:
+            if f'"{keyword}": ' in schemas.replace('"const": {"type": "integer"}', ""):
+                place = "tools[0].function_declarations[1].parameters"
+                return Refusal(400, f"Invalid JSON payload received. Unknown name \"{keyword}\" at '{place}'")
+        return OK
+
+    sent = await play(answer, *[ModelRequest([QUESTION], [TOOL, DOOR])] * 2)
+    assert sent[-1]["tools"] == sent[-2]["tools"]
+    assert sent[-1]["tools"] == [
+        {"type": "function", "function": {**TOOL["function"], "parameters": {"type": "object", "properties": {}}}},
+        *offering(parameters=WITHOUT_KEYWORDS),
+    ]
+
+
+ODD_TOOLS = {
+    "OpenAI": "Invalid schema for function 'open_door': In context=('properties', 'many'), array schema missing items.",
+    "Anthropic": "tools.1.custom.input_schema: JSON schema is invalid.",
+    "Gemini": "* GenerateContentRequest.tools[0].function_declarations[1].parameters.properties[many].items: missing.",
+    "llama.cpp": "Failed to initialize samplers: failed to parse grammar",
+    "Vertex": "Unable to submit request because open_door functionDeclaration parameters.many schema is incorrect.",
+}
+
+
+@pytest.mark.parametrize("words", ODD_TOOLS.values(), ids=ODD_TOOLS.keys())
+async def test_a_tool_whose_schema_is_refused_gets_a_plain_one(words: str) -> None:
+    plain = offering(parameters=PLAIN)
+    strict = option(words, {"tools": [GIVEN, *plain]}, tools=[GIVEN, DOOR])
+    assert len(await play(strict.answer, strict.asked, strict.asked)) == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ODD_TOOLS["OpenAI"],
+        ODD_TOOLS["Anthropic"],
+        "tools.1.custom.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'",
+        "* GenerateContentRequest.tools[0].function_declarations[1].name: Invalid function name.",
+    ],
+)
+async def test_a_tool_that_is_refused_however_it_is_written_is_left_out_and_named(words: str) -> None:
+    def answer(body: Body) -> Answer:
+        return OK if body.get("tools") == [TOOL] else Refusal(400, words)
+
+    async with OpenAIServer(answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        for _ in range(2):
+            deltas = [delta async for delta in model.stream(ModelRequest([QUESTION], [TOOL, DOOR]))]
+            assert deltas == [ToolsRefused({"open_door": words.rstrip(".")}), Finish("stop")]
+        assert model.refused_tools == {"open_door": words.rstrip(".")}
+    assert len(server.requests) <= 6
+
+
+async def test_if_the_only_tool_is_left_out_the_model_answers_in_text() -> None:
+    strict = option(ODD_TOOLS["OpenAI"], {"tools": None, "tool_choice": None}, tools=[DOOR], must_call=True)
+    async with OpenAIServer(strict.answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        assert [delta async for delta in model.stream(strict.asked)][-1] == Finish("stop")
 
 
 async def test_requests_at_the_same_time_all_use_what_one_of_them_learns() -> None:

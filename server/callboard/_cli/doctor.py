@@ -22,9 +22,10 @@ from callboard._cli.install_pipe import load_install_pipe
 from callboard._formats import FormatChoice
 from callboard._logging import set_up_logging
 from callboard._version import __version__
-from callboard.agents.loading import load_all_agents
+from callboard.agents import Agent
+from callboard.agents.loading import BUILT_IN, load_all_agents
 from callboard.errors import CallboardError, ModelError, ModelRefused, SettingsError
-from callboard.models import ModelRequest, OpenAICompatible, ToolCallDelta
+from callboard.models import ModelRequest, OpenAICompatible, ToolCallDelta, ToolsRefused
 from callboard.models.local_endpoints import LOCAL_ENDPOINTS, LocalEndpoint, find_local_model
 from callboard.redaction import Redaction
 from callboard.settings import (
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace, endpoints: Sequence[LocalEndpoint] = LOCAL_
     if settings:
         checks = {
             "database": _check_database(settings, options.timeout),
-            "model": _check_model(settings, options.timeout, endpoints),
+            "model": _check_model(settings, options.timeout, endpoints, variables),
             "Open WebUI": _check_open_webui(settings, options, variables),
         }
         for subject, check in checks.items():
@@ -167,9 +168,9 @@ def _find_obstacle(folder: Path) -> str:
 
 
 async def _check_model(
-    settings: Settings, timeout_seconds: float, endpoints: Sequence[LocalEndpoint]
+    settings: Settings, timeout_seconds: float, endpoints: Sequence[LocalEndpoint], variables: Mapping[str, str]
 ) -> AsyncIterator[str]:
-    """Ask the endpoint for its models, and then ask the model for one tool call."""
+    """Ask the endpoint for its models, ask the model for one tool call, and offer it the tools of the user's agents."""
     base_url, name, secret = settings.model_base_url, settings.model, settings.model_api_key
     if not base_url:
         found = await find_local_model(endpoints, name) if settings.find_model else None
@@ -196,6 +197,12 @@ async def _check_model(
                 "✗ model: calls a tool natively: no, in one probe "
                 f"→ set CALLBOARD_TOOL_FORMAT=react, or CALLBOARD_REACT_MODELS={model.name}"
             )
+        if has_called:
+            loaded = load_all_agents(settings, variables)
+            for agent in loaded.registry:
+                if isinstance(agent, Agent) and loaded.sources[agent.agent_id] != BUILT_IN:
+                    for name, reason in (await asyncio.wait_for(_offer_tools(model, agent), timeout_seconds)).items():
+                        yield f"✗ model: it refuses the tool {name} of {agent.agent_id}: {reason} → simplify its schema"
 
 
 async def _check_list(model: OpenAICompatible) -> str:
@@ -232,6 +239,16 @@ async def _call_tool(model: OpenAICompatible) -> bool:
         if not _is_refusal(error) or "tool" not in str(error).lower():
             raise
     return False
+
+
+async def _offer_tools(model: OpenAICompatible, agent: Agent) -> Mapping[str, str]:
+    """Offer the agent's tools, and return the endpoint's words about each that it refuses."""
+    if agent.model or not agent.tools:
+        return {}
+    request = ModelRequest([{"role": "user", "content": "Hello."}], [tool.schema() for tool in agent.tools])
+    async with aclosing(model.stream(request)) as deltas:  # type: ignore[type-var] # a generator, declared as an iterator
+        first = await anext(deltas)
+    return first.reasons if isinstance(first, ToolsRefused) else {}
 
 
 async def _check_open_webui(

@@ -16,25 +16,29 @@ def order_messages(messages: Sequence[ChatDict]) -> list[ChatDict]:
     """Return the messages in an order that the strictest endpoints accept.
 
     The only system message is the first one. User and assistant messages alternate. An assistant message follows tool
-    results. No assistant message is empty. Mistral's endpoint answers 400 to any other order; vLLM and llama.cpp do so
-    with some chat templates. No text beside other parts or calls is blank: Open WebUI sends an empty text with a
-    picture, which Anthropic refuses.
+    results. No assistant message is empty: `NO_ANSWER` stands between two questions. Mistral's endpoint answers 400 to
+    any other order; vLLM and llama.cpp do so with some chat templates. No text beside other parts or calls is blank:
+    Open WebUI sends an empty text with a picture, which Anthropic refuses.
     """
     system: list[ChatDict] = []
     groups: list[list[ChatDict]] = []
+    is_unanswered = False
     for message in map(_drop_blank_text, messages):
         role = message["role"]
         before = groups[-1][-1] if groups else {"role": ""}
         if role in _SYSTEM:
             system.append(message)
-        elif role == "assistant" and _is_empty(message):
             continue
+        if role == "assistant" and _is_empty(message):
+            is_unanswered = before["role"] == "user"
+            continue
+        if role == "user" and (before["role"] == "tool" or is_unanswered):
+            groups += [[{"role": "assistant", "content": NO_ANSWER}], [message]]
         elif role == before["role"] and (role == "user" or (role == "assistant" and not before.get("tool_calls"))):
             groups[-1].append(message)
-        elif role == "user" and before["role"] == "tool":
-            groups += [[{"role": "assistant", "content": NO_ANSWER}], [message]]
         else:
             groups.append([message])
+        is_unanswered = False
     return [_join(group) for group in (system, *groups) if group]
 
 

@@ -23,6 +23,8 @@ from callboard.settings import Settings
 ENTRY_POINTS = "callboard.agents"
 """The entry point group of packages with agents."""
 
+BUILT_IN = "built in"
+"""The source of the agents of every server."""
 MAX_MESSAGE_CHARS = 160
 _ADVICE = "Correct the mistake and start again; until then the agents of this source are left out."
 
@@ -70,7 +72,7 @@ def load_all_agents(settings: Settings, variables: Mapping[str, str] | None = No
 
     loaded = LoadedAgents()
     agents, loaded.registry.unavailable = builtin_agents(variables)
-    _add(agents, "built in", loaded)
+    _add(agents, BUILT_IN, loaded)
     for given in _expand_folders(settings.agents):
         _load(_find_source(given), loaded)
     for point in entry_points(group=ENTRY_POINTS):

@@ -17,7 +17,7 @@ from callboard.agents.resolving import resolve_calls
 from callboard.calls import Tool, ToolCall
 from callboard.calls.call import ResolvedCall, read_object, write_arguments
 from callboard.calls.runner import CallRunner, EventBuffer
-from callboard.models import ModelRequest, TokenUsage, ToolCallDelta
+from callboard.models import ModelRequest, TokenUsage, ToolCallDelta, ToolsRefused
 from callboard.models.messages import MUST_CALL, with_instructions
 from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
 
@@ -122,6 +122,7 @@ class _LoopTurn:
         self._format = tool_format
         self._details = details
         self._usage: TokenUsage | None = None
+        self._refused_tools: set[str] = set()
 
     async def ask(self, tools: Sequence[Tool]) -> AsyncGenerator[Event, None]:
         """Ask the model and yield the events of its answer; ask once more if its endpoint could not read a call.
@@ -148,6 +149,10 @@ class _LoopTurn:
         self.answer = answer = ModelAnswer(reader, tools, self.max_calls_per_answer)
         async with closing_stream(self._context.model.stream(self._build_request(tools))) as stream:
             async for delta in stream:
+                if isinstance(delta, ToolsRefused):
+                    for name in sorted(delta.reasons.keys() - self._refused_tools):
+                        yield Status(content=f"The tool {name} is not offered: the model's endpoint refuses it")
+                    self._refused_tools.update(delta.reasons)
                 if isinstance(delta, ToolCallDelta) and delta.name:
                     # Noted here and not at the end, because the stream may fail before its end.
                     self._format.note_native_call()

@@ -21,6 +21,7 @@ from callboard.models.model import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    ToolsRefused,
 )
 from callboard.models.openai_compatible import OpenAICompatible
 from callboard.models.scripted import Pause, ScriptedModel
@@ -45,5 +46,6 @@ __all__ = [
     "TextDelta",
     "TokenUsage",
     "ToolCallDelta",
+    "ToolsRefused",
     "with_valid_arguments",
 ]

@@ -1,22 +1,27 @@
 """Adapts requests to parts that endpoints refuse or require.
 
-Arguments that are not JSON are replaced for every endpoint. The rest is learnt from error messages.
+Arguments that are not JSON are replaced for every endpoint. The rest is learnt from error messages, and, if a message
+says nothing, by trying the known forms one after another.
 """
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012
-
 from callboard._call_ids import nine_characters
-from callboard.models.endpoint_stream import REFUSAL_STATUSES, EndpointError
-from callboard.models.messages import MUST_CALL, with_instructions
+from callboard.models.endpoint_stream import (
+    CONTEXT_TOO_LONG,
+    FILTERED,
+    REFUSAL_STATUSES,
+    EndpointError,
+    upstream_code,
+)
+from callboard.models.endpoint_tools import EndpointTools, without
+from callboard.models.messages import MUST_CALL, content_text, with_instructions
 from callboard.models.model import ChatDict
 
 Message = dict[str, Any]
@@ -44,12 +49,11 @@ PLACEHOLDER_TOOL = {
     },
 }
 """The tool that is offered if an endpoint requires a tool but the model must answer in text."""
-ALTERNATIVES = ("anyOf", "oneOf", "allOf")
-"""The keywords of JSON Schema that list alternatives or parts of a schema."""
 BRIDGE_TEXT = "I have the results."
 FIRST_USER_TEXT = "Hello."
 CONTINUE_TEXT = "Go on."
 EMPTY_TEXT = "(empty)"
+PICTURE_TEXT = "[Here was a picture or a file, which you cannot read.]"
 FORMAT_TEXT = "Your answer to the user must be in this format, without text around it: {response_format}"
 """The texts of messages that an endpoint requires and the chat does not have."""
 
@@ -57,6 +61,15 @@ _REQUIRES_REASONING = (
     r"reasoning_content\b.*\b(?:missing|required|must be|pass(?:ed)? back)|missing\b.*\breasoning_content"
 )
 _REFUSES_SIGNATURE = r"(?:invalid|corrupted) `?(?:thought[ _])?signature|bound to a different conversation"
+# OpenRouter, llama.cpp, Ollama, LM Studio, vLLM, OpenAI, DeepSeek, Groq.
+_REFUSES_PICTURES = (
+    r"(?:\bnot|n't|that) support (?:image|vision|multi-?modal|audio|file)|image_url\b.{0,40}\bonly supported"
+    r"|\b(?:image|vision|multi-?modal|audio|file)s?(?: inputs?| content)? (?:is|are) not (?:supported|enabled)"
+    r"|not a multi-?modal|at most 0 (?:image|audio)|unknown variant `?(?:image_url|input_audio|file)"
+    r"|data required for image input|content must be a string"
+)
+MEMORABLE_REQUESTS = 1000
+"""The number of accepted requests that are remembered: those of the turns that are going on."""
 # OpenAI's and xAI's models that reason.
 _REFUSES_STOPS = r"(?:unsupported parameter|not supported on this model): '?stop\b"
 
@@ -75,12 +88,15 @@ class EndpointQuirks:
     def __init__(self) -> None:
         self.refuses_stops = False
         """The model refuses stop sequences; those of a client are sent nevertheless."""
+        self.tools = EndpointTools()
         self._refused: set[str] = set()
         self._quirks: list[Quirk] = []
+        self._accepted: deque[int] = deque(maxlen=MEMORABLE_REQUESTS)
 
-    def adapt(self, body: Body) -> Body:
-        """Return the request in a form that the endpoint accepts."""
-        for quirk in self._quirks:
+    def adapt(self, body: Body, form: Quirk | None = None) -> Body:
+        """Return the request in a form that the endpoint accepts, or in another one that is tried."""
+        body = self.tools.adapt(body)
+        for quirk in (*self._quirks, *([form] if form else ())):
             body = quirk.adapt(body)
         return {**self._remove_refused(body), "messages": [self._remove_refused(one) for one in body["messages"]]}
 
@@ -96,6 +112,8 @@ class EndpointQuirks:
             if quirk not in self._quirks and _says(quirk.pattern, message) and quirk.adapt(body) != body:
                 self._quirks.append(quirk)
                 return True
+        if self.tools.learn(body.get("tools", ()), error.detail, message):
+            return True
         if error.status not in REFUSAL_STATUSES or refuses_details(error) or _says(_REQUIRES_REASONING, message):
             # If reasoning is required, it is already sent: its name in the message does not mean that it is refused.
             return False
@@ -108,6 +126,28 @@ class EndpointQuirks:
         self._refused |= learnt
         return bool(learnt)
 
+    def accept(self, body: Body, form: Quirk | None) -> None:
+        """Note that the endpoint has accepted the request, and that it demands the form that was tried."""
+        self._accepted.append(_digest(body["messages"][-1]))
+        if form and form not in self._quirks:
+            self._quirks.append(form)
+
+    def forms(self, body: Body, error: EndpointError) -> Iterator[Quirk]:
+        """Yield the forms that may help after a refusal whose words say nothing.
+
+        If the endpoint has accepted the beginning of the request, it refuses what came since: only forms of that part
+        are tried.
+        """
+        code = upstream_code(error.body, error.detail)
+        places = [place for place, one in enumerate(body["messages"][:-1]) if _digest(one) in self._accepted]
+        if error.status not in (400, 422) or code in (CONTEXT_TOO_LONG, FILTERED) or not places:
+            return
+        for quirk in QUIRKS:
+            changed = quirk.adapt(body)
+            accepted, now = ({**one, "messages": one["messages"][: places[-1] + 1]} for one in (body, changed))
+            if quirk not in self._quirks and changed != body and now == accepted:
+                yield quirk
+
     def _remove_refused(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a request, message or call without the fields that the endpoint refuses."""
         adapted = {name: value for name, value in fields.items() if name not in self._refused}
@@ -118,6 +158,16 @@ class EndpointQuirks:
 
 def _says(pattern: str, message: str) -> bool:
     return re.search(pattern, message, re.IGNORECASE | re.DOTALL) is not None
+
+
+def _digest(message: Message) -> int:
+    return hash(json.dumps(message, sort_keys=True))
+
+
+def refuses_pictures(error: EndpointError, messages: Sequence[ChatDict]) -> bool:
+    """Return whether the endpoint refuses the messages because the model cannot read a picture or a file."""
+    has_pictures = any(map(_is_picture, chain.from_iterable(map(_parts_of, messages))))
+    return has_pictures and _says(_REFUSES_PICTURES, f"{error.detail} {error.body}")
 
 
 def refuses_details(error: EndpointError) -> bool:
@@ -212,8 +262,8 @@ def _message_quirk(pattern: str) -> Callable[[Change[Message]], Change[Message]]
     return register
 
 
-# Mistral, and OpenAI for ids of more than 40 characters.
-@_message_quirk(r"length of 9\b|9 alphanumeric|tool_call\S*id'?: string too long")
+# Mistral, OpenAI for ids of more than 40 characters, Anthropic for the ids of other models.
+@_message_quirk(r"length of 9\b|9 alphanumeric|tool_(?:call|use)\S*id'?: (?:string too long|string should match)")
 def _shorten_ids(message: Message) -> Message:
     shortened = dict(message)
     if calls := _calls_of(message):
@@ -233,6 +283,49 @@ def _add_bridges(messages: list[Message]) -> list[Message]:
     return changed
 
 
+# Mistral: https://github.com/mistralai/mistral-common/issues/186
+@_message_quirk(r"\bcontent\b.{0,20}\btool_calls\b.{0,20}\bnot both")
+def _leave_text_out(message: Message) -> Message:
+    return {**message, "content": ""} if _calls_of(message) and message.get("content") else message
+
+
+# Gemini: https://github.com/pydantic/pydantic-ai/issues/1879
+@_messages_quirk(r"function_?response\.name\b|(?:role '?tool'?|tool messages?)\b.{0,40}\bname\b")
+def _name_results(messages: list[Message]) -> list[Message]:
+    names = {call["id"]: call["function"]["name"] for message in messages for call in _calls_of(message)}
+    return [
+        {"name": names[message["tool_call_id"]], **message} if message.get("tool_call_id") in names else message
+        for message in messages
+    ]
+
+
+@_messages_quirk(_REFUSES_PICTURES)
+def _leave_pictures_out(messages: list[Message]) -> list[Message]:
+    """Replace the pictures, but for those of the question: the user is told about these.
+
+    A user message behind results holds their pictures.
+    """
+    roles = [message["role"] for message in messages]
+    asked = [place for place, role in enumerate(roles) if role == "user" and roles[place - 1 : place] != ["tool"]]
+    return [
+        message if place in asked[-1:] or not _parts_of(message) else {**message, "content": _write_in_words(message)}
+        for place, message in enumerate(messages)
+    ]
+
+
+def _write_in_words(message: Message) -> str:
+    told = {"text": PICTURE_TEXT}
+    return content_text([told if _is_picture(part) else part for part in _parts_of(message)])
+
+
+def _parts_of(message: Message) -> list[Any]:
+    return message["content"] if isinstance(message.get("content"), list) else []
+
+
+def _is_picture(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") != "text"
+
+
 # Mistral, Anthropic, DeepSeek, Perplexity and llama.cpp, if the last message is an answer to be continued:
 # https://github.com/BerriAI/litellm/issues/8090, https://github.com/ggml-org/llama.cpp/issues/20861
 @_messages_quirk(
@@ -242,8 +335,10 @@ def _end_with_user(messages: list[Message]) -> list[Message]:
     return [*messages, {"role": "user", "content": CONTINUE_TEXT}] if messages[-1]["role"] == "assistant" else messages
 
 
-# The chat templates of Gemma, Llama and others.
-@_messages_quirk(r"roles must alternate|first message must (?:use|be|have)")
+# The chat templates of Gemma, Llama and others, Perplexity, DashScope.
+@_messages_quirk(
+    r"roles (?:must|should) (?:be )?alternat|first message must (?:use|be|have)|must start with a user message"
+)
 def _start_with_user(messages: list[Message]) -> list[Message]:
     first = next((place for place, message in enumerate(messages) if message["role"] != "system"), len(messages))
     if any(message["role"] == "user" for message in messages[first : first + 1]):
@@ -251,10 +346,10 @@ def _start_with_user(messages: list[Message]) -> list[Message]:
     return [*messages[:first], {"role": "user", "content": FIRST_USER_TEXT}, *messages[first:]]
 
 
-# The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini.
+# The chat templates of Gemma 1 and 2 and of early Mistral models, Gemma at Google, o1-mini, Anthropic.
 @_messages_quirk(
     r"System role (?:is )?not supported|Only user and assistant roles are supported"
-    r"|Developer instruction is not enabled|does not support 'system'"
+    r"|Developer instruction is not enabled|does not support 'system'|role 'system' is not supported"
 )
 def _move_system_to_user(messages: list[Message]) -> list[Message]:
     """Put the system messages before the content of the first user message."""
@@ -278,10 +373,10 @@ def _move_system_to_user(messages: list[Message]) -> list[Message]:
 # https://github.com/BerriAI/litellm/issues/9720
 @_message_quirk(
     r"extra_forbidden.{0,40}\bmessages\b.{0,20}\bname\b|messages\.\S+\.name\b.{0,20}Extra inputs"
-    r"|messages? of role '?user'? can have a name"
+    r"|messages? of role '?user'? can have a name|[\"']name[\"'] is not supported"
 )
 def _leave_name_out(message: Message) -> Message:
-    return _without(message, "name")
+    return without(message, "name")
 
 
 # Kimi, Anthropic, Bedrock and xAI.
@@ -345,36 +440,25 @@ def _describe_format(body: Body) -> Body:
     return _replace_option(body, "response_format", FORMAT_TEXT.format(response_format=response_format))
 
 
-# DeepSeek, Kimi and Qwen, while they think.
+# DeepSeek, Kimi and Qwen, while they think; LiteLLM for Bedrock.
 @_request_quirk(
     r"Thinking mode does not support this tool_choice|tool_choice '?required'? is incompatible with thinking"
-    r"|tool_choice parameter does not support being set to required"
+    r"|tool_choice parameter does not support being set to required|doesn't support tool_choice="
 )
-def _ask_for_call(body: Body) -> Body:
-    return _replace_option(body, "tool_choice", MUST_CALL) if body.get("tool_choice") == "required" else body
-
-
-# OpenAI and Anthropic ("at the top level"), Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
-@_request_quirk(r"schema.{0,200}(?:at the top level|At path 'root')")
-def _flatten_parameters(body: Body) -> Body:
-    """Offer the tools without alternatives at the root of their schemas; the whole schemas still check the calls."""
-
-    def flatten(schema: Body) -> Body:
-        resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(schema)).resolver()
-        properties = _collect_properties(schema, lambda place: resolver.lookup(place).contents)
-        return {**_without(schema, *ALTERNATIVES, "enum", "not"), "properties": properties}
-
-    return _change_functions(body, lambda function: {**function, "parameters": flatten(function.get("parameters", {}))})
+def _leave_choice_out(body: Body) -> Body:
+    if body.get("tool_choice") == "required":
+        return _replace_option(body, "tool_choice", MUST_CALL)
+    return without(body, "tool_choice")
 
 
 # Claude at Bedrock behind LiteLLM: https://github.com/BerriAI/litellm/issues/31582
 @_request_quirk(r"tools\.\S+\.strict: Extra inputs are not permitted")
 def _leave_strict_out(body: Body) -> Body:
-    return _change_functions(body, lambda function: _without(function, "strict"))
+    return _change_functions(body, lambda function: without(function, "strict"))
 
 
 # Anthropic behind LiteLLM, Bedrock.
-@_request_quirk(r"expects the `tools=` param|toolConfig field must be defined")
+@_request_quirk(r"`tools=` param|toolConfig field must be defined")
 def _offer_tools(body: Body) -> Body:
     """Offer a placeholder tool if the messages have calls but the request offers no tools."""
     if "tools" in body or not any(_calls_of(message) for message in body["messages"]):
@@ -382,40 +466,20 @@ def _offer_tools(body: Body) -> Body:
     return {**body, "tools": [PLACEHOLDER_TOOL], "tool_choice": "none"}
 
 
-def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in names}
+# The endpoint's own fields, refused in other words. `refuses_details` is about those that name a signature.
+_messages_quirk(r"(?!)")(without_details)
 
 
 def _rename(body: Body, old: str, new: str) -> Body:
     """Return the request with the option `old` as `new`."""
-    return {new: body[old], **_without(body, old)} if old in body else body
+    return {new: body[old], **without(body, old)} if old in body else body
 
 
 def _replace_option(body: Body, option: str, instruction: str) -> Body:
     """Return the request with an instruction in the system message instead of the option."""
-    return {**_without(body, option), "messages": with_instructions(body["messages"], instruction)}
+    return {**without(body, option), "messages": with_instructions(body["messages"], instruction)}
 
 
 def _change_functions(body: Body, change: Change[Body]) -> Body:
     tools = [{**tool, "function": change(tool["function"])} for tool in body.get("tools", ())]
     return {**body, "tools": tools} if tools else body
-
-
-def _collect_properties(schema: Any, look_up: Callable[[str], Any]) -> Body:
-    """Return the properties of an object's schema and of all its alternatives."""
-    schema = _resolve(schema, look_up)
-    properties: Body = {}
-    for branch in chain.from_iterable(schema.get(key, ()) for key in ALTERNATIVES):
-        properties |= _collect_properties(branch, look_up)
-    return properties | {name: _resolve(part, look_up) for name, part in schema.get("properties", {}).items()}
-
-
-def _resolve(schema: Any, look_up: Callable[[str], Any]) -> Body:
-    """Return the schema with its target's keywords if it is a reference; empty for `True`."""
-    if not isinstance(schema, dict):
-        return {}
-    beside = _without(schema, "$ref")
-    try:
-        return _resolve(look_up(schema["$ref"]), look_up) | beside if "$ref" in schema else schema
-    except Unresolvable:
-        return beside

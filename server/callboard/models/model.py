@@ -120,8 +120,23 @@ class Finish:
     word: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolsRefused:
+    """The tools that the endpoint refuses, so that they were not offered: its words by their names. The first delta."""
+
+    reasons: Mapping[str, str]
+
+
 ModelDelta = (
-    TextDelta | ReasoningDelta | RefusalDelta | PictureDelta | ToolCallDelta | MessageDetails | TokenUsage | Finish
+    TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | PictureDelta
+    | ToolCallDelta
+    | MessageDetails
+    | TokenUsage
+    | Finish
+    | ToolsRefused
 )
 
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
@@ -30,7 +30,13 @@ from callboard.errors import (
 )
 from callboard.models.chunks import KNOWN_REASONS, ChunkReader
 from callboard.models.descriptions import describe_model
-from callboard.models.endpoint_quirks import EndpointQuirks, refuses_details, without_details
+from callboard.models.endpoint_quirks import (
+    EndpointQuirks,
+    Quirk,
+    refuses_details,
+    refuses_pictures,
+    without_details,
+)
 from callboard.models.endpoint_stream import (
     CONTEXT_TOO_LONG,
     FILTERED,
@@ -56,6 +62,7 @@ from callboard.models.model import (
     TextDelta,
     TokenUsage,
     ToolCallDelta,
+    ToolsRefused,
     select_options,
 )
 from callboard.models.retries import find_retry_delay
@@ -87,6 +94,7 @@ _CANNOT_READ_CALL = re.compile(
     # https://github.com/ollama/ollama/issues/12884, https://github.com/ggml-org/llama.cpp/issues/20532
     r"tool_use_failed|error parsing tool call|Failed to parse input at pos"
 )
+_PICTURES_ADVICE = "Ask again without the picture or file, or choose a model that can read it."
 _TOOLS_ADVICE = (
     "Set CALLBOARD_TOOL_FORMAT=react, or list the model in CALLBOARD_REACT_MODELS: "
     "its tools are then described in the prompt."
@@ -122,6 +130,12 @@ class OpenAICompatible:
         self._client = _make_client(httpx.URL(base_url), self._secret, timeout_seconds)
         # By the model's name: a gateway has models of several makers.
         self._quirks: dict[str, EndpointQuirks] = defaultdict(EndpointQuirks)
+
+    @property
+    def refused_tools(self) -> Mapping[str, str]:
+        """The names of the tools that the endpoint has refused so far and that are not offered, each with its words."""
+        words = {name: words for quirks in self._quirks.values() for name, words in quirks.tools.refused.items()}
+        return {name: self._quote(detail) for name, detail in words.items()}
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -161,7 +175,8 @@ class OpenAICompatible:
         """Yield the answer's deltas. There is always a `Finish`, whose reason is None if the endpoint gave none.
 
         A request is sent again once if its answer is cut off before the first delta, if `EndpointQuirks` can change the
-        part that the endpoint refuses, and without the fields of earlier answers if it refuses their signatures.
+        part that the endpoint refuses, and without the fields of earlier answers if it refuses their signatures. If
+        nothing is learnt from a refusal, the known forms are tried one after another.
         An error about a call that the endpoint could not read is the finish reason `malformed_function_call`.
 
         Raises:
@@ -175,31 +190,32 @@ class OpenAICompatible:
         """
         await self.find_name()
         quirks = self._quirks[self.name]
+        attempt = _Attempt(quirks, request, self._to_body)
         may_retry_cut_off = self._max_retries > 0
         is_begun = False
         while True:
-            body = quirks.adapt(self._to_body(request))
+            body = attempt.body()
+            left_out = _tool_names(request.tools) - _tool_names(body.get("tools", ()))
             try:
                 async with aclosing(self._stream_once(body)) as deltas:
                     async for delta in deltas:
+                        if left_out:
+                            yield ToolsRefused({name: self.refused_tools[name] for name in sorted(left_out)})
+                            left_out.clear()
                         is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
             except _FAILURES as error:
+                if isinstance(error, EndpointError) and _is_unreadable_call(error):
+                    yield Finish("malformed_function_call", " ".join(self._hide_key(error.detail).split()))
+                    return
                 if isinstance(error, CutOff):
                     may_retry, may_retry_cut_off = may_retry_cut_off, False
-                elif isinstance(error, EndpointError):
-                    if _is_unreadable_call(error):
-                        yield Finish("malformed_function_call", " ".join(self._hide_key(error.detail).split()))
-                        return
-                    quirks.learn(body, error)
-                    if refuses_details(error):
-                        request = replace(request, messages=without_details(request.messages))
-                    may_retry = quirks.adapt(self._to_body(request)) != body
                 else:
-                    may_retry = False
+                    may_retry = isinstance(error, EndpointError) and attempt.change(body, error)
                 if is_begun or not may_retry:
-                    raise self._to_model_error(error, has_tools=bool(request.tools)) from error
+                    raise self._to_model_error(attempt.refusal or error, request) from error
             else:
+                quirks.accept(body, attempt.form)
                 return
 
     async def _stream_once(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
@@ -292,16 +308,20 @@ class OpenAICompatible:
                 error = await read_error(response)
                 delay = find_retry_delay(retries, self._max_retries, response, deadline - loop.time())
                 # An unreadable call comes first: the error quotes it, and nothing may be learnt from its text.
-                if delay is None or _is_unreadable_call(error) or (body and self._quirks[self.name].learn(body, error)):
+                if delay is None or _is_unreadable_call(error) or (body and self._is_refusal(body, error)):
                     raise error
             await asyncio.sleep(delay)
             retries += 1
 
-    def _to_model_error(self, error: Exception, *, has_tools: bool = False) -> ModelError:
+    def _is_refusal(self, body: dict[str, Any], error: EndpointError) -> bool:
+        """Return whether the endpoint would refuse the same request again, whatever its status says."""
+        return refuses_pictures(error, body["messages"]) or self._quirks[self.name].learn(body, error)
+
+    def _to_model_error(self, error: Exception, request: ModelRequest | None = None) -> ModelError:
         subject = f"The model endpoint {self.address}"
         match error:
             case EndpointError():
-                return self._to_refusal_error(error, has_tools=has_tools)
+                return self._to_refusal_error(error, request or ModelRequest(()))
             case UnreadableAnswer():
                 return ModelError(f"{subject} {self._hide_key(str(error))}. Check CALLBOARD_MODEL_BASE_URL.")
             case CutOff():
@@ -330,18 +350,19 @@ class OpenAICompatible:
                     f"({self._hide_key(str(error))[:DETAIL_CHARS]}): change the messages or options."
                 )
 
-    def _to_refusal_error(self, error: EndpointError, *, has_tools: bool) -> ModelError:
+    def _to_refusal_error(self, error: EndpointError, request: ModelRequest) -> ModelError:
         subject = f"The model endpoint {self.address}"
         status = error.status
-        detail = " ".join(self._hide_key(error.detail).split())[:DETAIL_CHARS].rstrip(" .")
+        detail = self._quote(error.detail)
         code = upstream_code(error.body, detail)
-        tools_advice = _TOOLS_ADVICE if has_tools and _REFUSES_TOOLS.search(detail) else ""
-        if status in REFUSAL_STATUSES or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
+        tools_advice = _TOOLS_ADVICE if request.tools and _REFUSES_TOOLS.search(detail) else ""
+        has_blind_model = refuses_pictures(error, request.messages)
+        if has_blind_model or status in REFUSAL_STATUSES or (status is None and code in (CONTEXT_TOO_LONG, FILTERED)):
             too_long = "Begin a new chat, or set CALLBOARD_HISTORY_TOKENS below the model's context length."
             otherwise = tools_advice or "Change the request: the same one is refused again."
-            advice = too_long if code == CONTEXT_TOO_LONG else otherwise
-            request = "the request" if status is None else f"the request ({status})"
-            return ModelRefused(f"{subject} refused {request}: {detail}. {advice}", code)
+            advice = too_long if code == CONTEXT_TOO_LONG else _PICTURES_ADVICE if has_blind_model else otherwise
+            asked = "the request" if status is None else f"the request ({status})"
+            return ModelRefused(f"{subject} refused {asked}: {detail}. {advice}", code)
         if status in (401, 403):
             return ModelUnauthorized(
                 f"{subject} refused the key ({status}): {detail}. Set CALLBOARD_MODEL_API_KEY to a key that it accepts."
@@ -356,9 +377,55 @@ class OpenAICompatible:
         advice = tools_advice or f"{action} and check that it serves CALLBOARD_MODEL ({self.name})."
         return ModelError(f"{outcome}: {detail}. {advice}")
 
+    def _quote(self, detail: str) -> str:
+        return " ".join(self._hide_key(detail).split())[:DETAIL_CHARS].rstrip(" .")
+
     def _hide_key(self, text: str) -> str:
         # Some endpoints quote the key that they refuse.
         return hide_key(text, self._secret)
+
+
+class _Attempt:
+    """The form in which a request is sent; changed until the endpoint accepts it.
+
+    Attributes:
+        form: A form that is tried, because the words of the refusal say nothing.
+        refusal: The error before the first form that was tried. The errors after it may be about the forms.
+    """
+
+    def __init__(
+        self, quirks: EndpointQuirks, request: ModelRequest, to_body: Callable[[ModelRequest], dict[str, Any]]
+    ) -> None:
+        self.form: Quirk | None = None
+        self.refusal: EndpointError | None = None
+        self._quirks = quirks
+        self._request = request
+        self._to_body = to_body
+        self._forms: Iterator[Quirk] = iter(())
+
+    def body(self) -> dict[str, Any]:
+        """Return the request in its form."""
+        return self._quirks.adapt(self._to_body(self._request), self.form)
+
+    def change(self, body: dict[str, Any], error: EndpointError) -> bool:
+        """Change the form after an error for `body`, and return whether it is another one."""
+        if self.body() == body:
+            # Otherwise another request has learnt from the same refusal.
+            self._quirks.learn(body, error)
+        if refuses_details(error):
+            self._request = replace(self._request, messages=without_details(self._request.messages))
+        if self.body() != body:
+            return True
+        if refuses_pictures(error, body["messages"]):
+            return False
+        if self.refusal is None:
+            self.refusal, self._forms = error, self._quirks.forms(body, error)
+        self.form = next(self._forms, None)
+        return self.form is not None
+
+
+def _tool_names(tools: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {tool["function"]["name"] for tool in tools}
 
 
 def _is_unreadable_call(error: EndpointError) -> bool:
