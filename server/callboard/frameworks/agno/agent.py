@@ -16,7 +16,7 @@ from callboard.frameworks.adapter import (
     to_agent_id,
     to_factory,
 )
-from callboard.frameworks.agno.messages import add_history_to_team, to_messages
+from callboard.frameworks.agno.messages import add_history, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
@@ -77,9 +77,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         translator = EventTranslator(hooks)
         # Typed as Any because agents and teams have the same methods but no common type.
         player: Any = _add_openwebui_tools(hook_models(agent), turn)
-        given: Any = to_messages(turn.context.messages)
-        if isinstance(player, Team):
-            player, given = add_history_to_team(player, given)
+        player, given = add_history(player, to_messages(turn.context.messages))
         user_id = turn.context.user.id if turn.context.user else None
         options = {
             "user_id": user_id,
@@ -91,7 +89,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
             "stream_events": True,
             "yield_run_output": True,
         }
-        run = player.arun(given, add_history_to_context=False, **options)
+        run = player.arun(**given, add_history_to_context=False, **options)
         while (paused := await translator.follow(run)) is not None:
             await resolve_requirements(paused, hooks)
             run = player.acontinue_run(run_response=paused, **options)
