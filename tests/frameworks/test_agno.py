@@ -102,6 +102,18 @@ async def test_input_is_the_users_words_for_hooks_guards_knowledge_and_dependenc
         assert told in seen.sent()[-1]
 
 
+async def test_reason_of_a_tool_that_stops_the_run_is_the_answer(tmp_path: Path) -> None:
+    from agno.exceptions import StopAgentRun
+
+    def book() -> str:
+        """Books."""
+        raise StopAgentRun("All sold out.")
+
+    seen, _ = await perform(solo(book), scenario([calls(("book", "{}"), before="I try.")]), tmp_path)
+    lines = ["say I try.", "call 1 book {}", "failed 1 tool_failed", "say All sold out.", "done stop"]
+    assert seen.lines(in_order=True) == lines
+
+
 # --- Answers in several parts ----------------------------------------------------------------------------------------
 
 

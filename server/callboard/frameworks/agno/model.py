@@ -17,7 +17,13 @@ from functools import cache, wraps
 from typing import Any, ClassVar, Literal, cast
 
 from agno.agent import Agent
-from agno.exceptions import AgentRunException, AgnoError, RetryableModelProviderError, RunCancelledException
+from agno.exceptions import (
+    AgentRunException,
+    AgnoError,
+    RetryableModelProviderError,
+    RunCancelledException,
+    StopAgentRun,
+)
 from agno.metrics import MessageMetrics
 from agno.models.base import Model
 from agno.models.message import Message
@@ -246,6 +252,9 @@ class _HookedModel(Model):
         if success is not True:
             function_call.error = hooks.turn.mask(function_call.error or str(success))
             hooks.turn.calls.fail(call_id, function_call.error)
+            if isinstance(success, StopAgentRun) and self.callboard_model_role == "main":
+                # The run ends without another answer.
+                hooks.turn.add_text(function_call.error)
         elif isinstance(items := function_call.result, AsyncIterator | Iterator):
             # A generator has only started: Agno iterates it and reports its end.
             function_call.result = _iterate(hooks, call_id, function_call.function, items)

@@ -117,7 +117,7 @@ class GraphHooks(BaseCallbackHandler):
         for task in [*self._starts.values(), *self.runs.values()]:
             task.cancel()
         if isinstance(error, GraphRecursionError):
-            raise AgentError(f"The graph of '{self._agent_id}' loops without end: {error}") from error
+            raise AgentError(f"The graph of '{self._agent_id}' took more than its limit of steps: {error}") from error
         if isinstance(error, Exception) and (failure := self.model_failure(error)):
             raise failure from error
 
