@@ -78,6 +78,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         # Typed as Any because agents and teams have the same methods but no common type.
         player: Any = _add_openwebui_tools(hook_models(agent), turn)
         player, given = add_history(player, to_messages(turn.context.messages))
+        hooks.question = given["input"]
         user_id = turn.context.user.id if turn.context.user else None
         options = {
             "user_id": user_id,
@@ -91,7 +92,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         }
         run = player.arun(**given, add_history_to_context=False, **options)
         while (paused := await translator.follow(run)) is not None:
-            await resolve_requirements(paused, hooks)
+            await hooks.resolve(paused)
             run = player.acontinue_run(run_response=paused, **options)
 
     async def run_task(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
@@ -102,6 +103,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
 
     def _make_hooks(self, turn: AdapterTurn) -> AgnoHooks:
         hooks = AgnoHooks(turn, self.agent_id)
+        hooks.resolve = partial(resolve_requirements, hooks=hooks)
         # Set for this task only, which is this run.
         current_hooks.set(hooks)
         return hooks

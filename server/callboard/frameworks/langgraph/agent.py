@@ -4,9 +4,10 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, Literal
+from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel, LanguageModelLike
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableSequence
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -150,7 +151,11 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
             current_hooks.set(hooks)
             graph = self._prepare(agent, hooks)
             translator = EventTranslator(hooks, self._answers)
-            given: Any = {"messages": await self._input_messages(graph, turn)}
+            messages = await self._input_messages(graph, turn)
+            if isinstance(messages[-1], HumanMessage):
+                hooks.question = messages[-1].model_copy(update={"id": uuid4().hex})
+                messages[-1] = hooks.question
+            given: Any = {"messages": messages}
             with translator:
                 while given is not None and (interrupts := await translator.follow(graph, given, context)):
                     if graph.checkpointer is None:

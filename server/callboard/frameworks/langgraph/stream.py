@@ -208,6 +208,7 @@ class EventTranslator:
                     # LangGraph streams only messages of models and message objects, not messages in these forms.
                     self._add(self._sequencer.find(uuid4().hex, part.namespace, node), message)
         for message in messages_in(part.data):
+            self._hooks.note_replaced(message)
             match message:
                 case AIMessage(tool_calls=[_, *_]):
                     self._has_text = False
