@@ -222,7 +222,7 @@ FROM_TEXT_STATUS = "from_text"
 class ToolStatusData(Wire):
     """A step of a running call; `progress` is a percentage from 0 to 100, or None if it is unknown.
 
-    `arguments` are those with which the call will run, if the user has changed them; otherwise None.
+    `arguments` are those with which the call will run, if the user or code of the agent has changed them.
     """
 
     status: Annotated[str, Limit(64)]

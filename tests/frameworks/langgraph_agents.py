@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 
 def with_tools(*tools: Any) -> stage.Made:
+    return solo(*tools, middleware=[approval()], system_prompt=INSTRUCTIONS)
+
+
+def approval() -> Any:
+    """Middleware that asks about the tool `wipe`."""
     from langchain.agents.middleware import HumanInTheLoopMiddleware
 
-    approval = HumanInTheLoopMiddleware(interrupt_on={"wipe": {"allowed_decisions": ["approve", "reject"]}})
-    return solo(*tools, middleware=[approval], system_prompt=INSTRUCTIONS)
+    return HumanInTheLoopMiddleware(interrupt_on={"wipe": {"allowed_decisions": ["approve", "reject"]}})
 
 
 def tool_named(name: str, toolbox: Toolbox) -> Any:
@@ -113,7 +117,7 @@ def asks_another(*tools: Any, way: str) -> stage.Made:
     def make(model: Any) -> AgentLike:
         from langchain_core.messages import HumanMessage
 
-        other = agent_of(model, *tools, checkpointer=None)
+        other = agent_of(model, *tools, checkpointer=None, middleware=[approval()])
 
         async def awaits(task: str) -> str:
             """Asks the other agent."""

@@ -65,12 +65,12 @@ def tool_of(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def asks_another(*tools: Any, way: str) -> stage.Made:
-    """An agent with a tool that runs another agent, which has these functions as tools."""
+    """An agent with a tool that runs another agent, which has these tools or functions."""
 
     def make(model: Any) -> AgentLike:
         from agents import Agent, RunConfig, Runner
 
-        other = Agent("Other", model=model, tools=[tool_of(one) for one in tools])
+        other = Agent("Other", model=model, tools=[tool_of(one) if callable(one) else one for one in tools])
         config = RunConfig(tracing_disabled=True)
 
         async def by_hand(task: str) -> str:

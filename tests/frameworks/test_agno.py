@@ -73,6 +73,47 @@ async def test_run_cancelled_through_agno_is_cancelled(tmp_path: Path) -> None:
     assert len(seen.requests) == 1
 
 
+@pytest.mark.parametrize("kind", ["agent", "team"])
+async def test_input_is_the_users_words_for_hooks_guards_knowledge_and_dependencies(kind: str, tmp_path: Path) -> None:
+    from agno.guardrails import PIIDetectionGuardrail
+
+    def shout(run_input: Any) -> None:
+        run_input.input_content = run_input.input_content.upper()
+
+    def look_up(query: str, **_: Any) -> list[dict[str, str]]:
+        return [{"content": f"on {query}"}]
+
+    features: list[tuple[dict[str, Any], str]] = [
+        ({"pre_hooks": [PIIDetectionGuardrail()]}, "user mail it"),
+        ({"pre_hooks": [PIIDetectionGuardrail(mask_pii=True)]}, "user mail it to *******"),
+        ({"pre_hooks": [shout]}, "user MAIL IT"),
+        ({"dependencies": {"shop": "north"}, "add_dependencies_to_context": True}, '"shop": "north"'),
+    ]
+    if kind == "agent":
+        features.append(({"knowledge_retriever": look_up, "add_knowledge_to_context": True}, '"on mail it"'))
+    for number, (fields, told) in enumerate(features):
+        made = solo(**fields) if kind == "agent" else crew(add, **fields)
+        words = "mail it to a@b.com" if "*" in told else "mail it"
+        asked = scenario([says("Hello."), says("Done.")], turns=("hello", words))
+        (folder := tmp_path / str(number)).mkdir()
+        seen, _ = await perform(made, asked, folder)
+        assert [line for line in seen.lines(in_order=True) if line.startswith("done")] == ["done stop"] * 2
+        assert "assistant Hello." in seen.sent()
+        assert told in seen.sent()[-1]
+
+
+async def test_reason_of_a_tool_that_stops_the_run_is_the_answer(tmp_path: Path) -> None:
+    from agno.exceptions import StopAgentRun
+
+    def book() -> str:
+        """Books."""
+        raise StopAgentRun("All sold out.")
+
+    seen, _ = await perform(solo(book), scenario([calls(("book", "{}"), before="I try.")]), tmp_path)
+    lines = ["say I try.", "call 1 book {}", "failed 1 tool_failed", "say All sold out.", "done stop"]
+    assert seen.lines(in_order=True) == lines
+
+
 # --- Answers in several parts ----------------------------------------------------------------------------------------
 
 

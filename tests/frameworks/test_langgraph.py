@@ -83,15 +83,33 @@ async def test_endless_graph_and_interrupt_without_checkpointer_end_run_with_adv
         return calls(("add", f'{{"a": {len(body["messages"])}, "b": 1}}'), first=len(body["messages"]))
 
     limited = Made(lambda model: serve(loop(model, [add], run_tools).with_config(recursion_limit=6)))
+    few_steps = Made(lambda model: serve(agent_of(model, add).with_config(recursion_limit=4)))
     asked = scenario([calls(("name_pet", '{"kind": "cat"}'))], reply="Tom")
     for made, script, told in (
-        (limited, scenario(adds_for_ever), "loops without end"),
+        (limited, scenario(adds_for_ever), "more than its limit of steps"),
+        (few_steps, scenario(adds_for_ever), "more than its limit of steps"),
         (solo(name_pet, checkpointer=None), asked, "checkpointer"),
     ):
         seen, _ = await perform(made, script, tmp_path)
         error = seen.events[-1]
         assert isinstance(error, Error)
         assert (error.code, told in error.message) == ("agent_error", True)
+
+
+@pytest.mark.parametrize("content", ["in Rome", [{"type": "text", "text": "in Rome"}]])
+async def test_result_of_a_tool_that_ends_the_graph_is_the_answer(content: Any, tmp_path: Path) -> None:
+    from langchain_core.tools import tool
+
+    @tool(return_direct=True)
+    def travel() -> Any:
+        """Travels."""
+        return content
+
+    script = scenario([calls(("travel", "{}"), before="I go."), says("Again.")], turns=("go", "once more"))
+    seen, _ = await perform(solo(travel), script, tmp_path)
+    first = ["say I go.", "call 1 travel {}", "result 1 in Rome"]
+    assert seen.lines(in_order=True)[:5] == [*first, "say in Rome", "done stop"]
+    assert seen.sent()[-2:] == ["assistant in Rome", "user once more"]
 
 
 async def test_a_node_may_ask_its_model_in_a_thread(tmp_path: Path) -> None:
@@ -214,9 +232,10 @@ async def test_reasoning_of_a_model_that_keeps_it_is_shown(tmp_path: Path) -> No
 async def test_structured_answer_is_shown_as_text(tmp_path: Path) -> None:
     from langchain.agents.structured_output import ToolStrategy
 
-    turns = scenario([calls(("Weather", '{"city": "Rome"}'))])
-    seen, _ = await perform(solo(response_format=ToolStrategy(Weather)), turns, tmp_path)
-    assert seen.lines(in_order=True)[-2:] == ['say {"city":"Rome"}', "done stop"]
+    turns = scenario([calls(ADD), calls(("Weather", '{"city": "Rome"}'))])
+    seen, _ = await perform(solo(add, response_format=ToolStrategy(Weather)), turns, tmp_path)
+    said = [line for line in seen.lines(in_order=True) if line.startswith("say")]
+    assert said == ['say {"city":"Rome"}']
 
 
 async def test_todos_of_the_graph_are_a_plan_whenever_they_change(tmp_path: Path) -> None:

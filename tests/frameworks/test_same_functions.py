@@ -1,6 +1,7 @@
 """What several frameworks can do, each in its own way: one table for each function."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -112,6 +113,30 @@ async def test_refused_call_of_inner_agent_is_not_run(name: str, way: str, tmp_p
         *("result 1 I say 5.", "say It says 5.", "done stop"),
     ]
     assert "Not run: the user refused it." in seen.requests[2]["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    # LangGraph does not run an asynchronous tool, as this one is, in a thread.
+    [one for one in EVERY_WAY if "passes_events_on" not in one[1] and one != ("LangGraph", "in_a_thread")],
+)
+async def test_call_of_inner_agent_that_needs_approval_in_its_own_way_is_asked_about(
+    name: str, way: str, tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+
+    def script(body: Body) -> Answer:
+        ended = body["messages"][-1]["role"] == "tool"
+        if openai_agents_stage.offered(body) == ["wipe"]:
+            return says("I say so.") if ended else calls(("wipe", '{"disk": "C"}'))
+        return says("It is empty.") if ended else asks(body)
+
+    made = MODULES[name].asks_another(MODULES[name].tool_named("wipe", toolbox), way=way)
+    seen, _ = await perform(made, scenario(script, reply=True), tmp_path)
+    assert toolbox.wiped == ["C"]
+    lines = seen.lines(in_order=True)
+    assert [line for line in lines if line.startswith("ask ")] == ["ask 2 Run wipe?"]
+    assert lines[-4:] == ["result 2 C is empty", "result 1 I say so.", "say It is empty.", "done stop"]
 
 
 @awaited
@@ -596,6 +621,128 @@ async def test_function_makes_agent_from_context_of_run(name: str, tmp_path: Pat
     assert isinstance(error, Error)
     assert "The function of the agent 'agent' must return" in error.message
     assert "str" in error.message
+
+
+# --- Code of an agent changes the arguments of a call, or what its model is told -------------------------------------
+
+
+def agno_changes(toolbox: Toolbox) -> Framework:
+    async def change(function_call: Any, arguments: dict[str, Any]) -> Any:
+        arguments["disk"] = "D"
+        return await function_call(**arguments)
+
+    return agno_agents.solo(agno_agents.tool_named("wipe", toolbox), tool_hooks=[change])
+
+
+def agno_changes_in_thread(toolbox: Toolbox) -> Framework:
+    from agno.tools import tool
+
+    def wipe(disk: str) -> str:
+        """Wipes a disk."""
+        toolbox.wiped.append(disk)
+        return f"{disk} is empty"
+
+    def change(fc: Any) -> None:
+        fc.arguments["disk"] = "D"
+
+    return agno_agents.solo(tool(requires_confirmation=True, pre_hook=change)(wipe))
+
+
+def pydantic_ai_changes(toolbox: Toolbox) -> Framework:
+    from pydantic_ai.capabilities import AbstractCapability
+
+    class Change(AbstractCapability[Any]):
+        async def before_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any) -> Any:
+            return {**args, "disk": "D"}
+
+    return pydantic_ai_agents.solo(pydantic_ai_agents.tool_named("wipe", toolbox), capabilities=[Change()])
+
+
+def graph_changes(toolbox: Toolbox) -> Framework:
+    from langchain.agents.middleware import wrap_tool_call
+
+    @wrap_tool_call
+    async def change(request: Any, handler: Any) -> Any:
+        args = {**request.tool_call["args"], "disk": "D"}
+        return await handler(request.override(tool_call={**request.tool_call, "args": args}))
+
+    return langgraph_agents.solo(toolbox.plain("wipe"), middleware=[change, langgraph_agents.approval()])
+
+
+def graph_changes_after_the_question(toolbox: Toolbox) -> Framework:
+    from langchain.agents.middleware import after_model
+
+    @after_model
+    def change(state: Any, runtime: Any) -> Any:
+        [last, *_] = [message for message in reversed(state["messages"]) if message.type == "ai"]
+        for call in last.tool_calls:
+            call["args"] = {"disk": "D"}
+        return {"messages": [last]}
+
+    # The last one is the first after the model.
+    return langgraph_agents.solo(toolbox.plain("wipe"), middleware=[change, langgraph_agents.approval()])
+
+
+@pytest.mark.parametrize("reply", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [agno_changes, agno_changes_in_thread, pydantic_ai_changes, graph_changes, graph_changes_after_the_question],
+)
+async def test_user_is_asked_again_about_arguments_that_change_after_consent(
+    changes: Callable[[Toolbox], Framework], reply: bool, tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    asked = scenario([calls(("wipe", '{"disk": "C"}')), says("Done.")], reply=reply)
+    seen, _ = await perform(changes(toolbox), asked, tmp_path)
+    first = ["call 1 wipe {'disk': 'C'}", "status 1 pending waiting for approval", "ask 1 Run wipe?"]
+    again = [
+        *("status 1 processing approved", "status 1 changed arguments changed by the agent"),
+        *("status 1 pending waiting for approval", "ask 1 Run wipe?"),
+        *("status 1 processing approved", "result 1 D is empty", "say Done.", "done stop"),
+    ]
+    refused = ["failed 1 denied", "say Done.", "done stop"]
+    assert seen.lines(in_order=True) == [*first, *(again if reply else refused)]
+    assert toolbox.wiped == (["D"] if reply else [])
+    [stored] = [row for row in seen.stored if row.role == "tool"]
+    assert json.loads(stored.arguments) == {"disk": "D" if reply else "C"}
+
+
+def agno_masks() -> Framework:
+    from agno.guardrails import PIIDetectionGuardrail
+
+    return agno_agents.solo(contact, pre_hooks=[PIIDetectionGuardrail(mask_pii=True)])
+
+
+def graph_masks() -> Framework:
+    from langchain.agents.middleware import PIIMiddleware
+
+    guard = PIIMiddleware("email", apply_to_input=True, apply_to_tool_results=True)
+    return langgraph_agents.solo(contact, middleware=[guard])
+
+
+async def contact() -> str:
+    """Says where to write to."""
+    return f"Write to {SECRET}."
+
+
+@pytest.mark.parametrize(
+    ("masks", "told"),
+    [
+        (agno_masks, [f"user I am {'*' * len(SECRET)}.", "tool Write to mail@example.org."]),
+        (graph_masks, ["user I am [REDACTED_EMAIL].", "tool Write to [REDACTED_EMAIL]."]),
+    ],
+)
+async def test_later_turns_are_told_what_the_model_was_shown(
+    masks: Callable[[], Framework], told: list[str], tmp_path: Path
+) -> None:
+    script = [calls(("contact", "{}")), says("I see."), says("Yes."), says("Still yes.")]
+    asked = scenario(script, turns=(f"I am {SECRET}.", "really?", "and now?"))
+    seen, _ = await perform(masks(), asked, tmp_path)
+    assert seen.sent() == [
+        *(told[0], "assistant calls contact {}", told[1], "assistant I see."),
+        *("user really?", "assistant Yes.", "user and now?"),
+    ]
+    assert f"result 1 Write to {SECRET}." in seen.lines(in_order=True)
 
 
 # --- The context of a run reaches its tools ---------------------------------------------------------------------------

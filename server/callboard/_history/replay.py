@@ -7,6 +7,7 @@ Calls are found by their ids, so that edited, regenerated and branched chats rep
 import json
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from callboard._call_ids import new_call_id
@@ -23,7 +24,12 @@ class Replayed(NamedTuple):
     sources: dict[int, Any]
 
 
-def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinished: Collection[str] = ()) -> Replayed:
+def replay(
+    messages: Sequence[ChatDict],
+    calls: Sequence[HistoryCall],
+    unfinished: Collection[str] = (),
+    questions: Mapping[str, str] = MappingProxyType({}),
+) -> Replayed:
     """Return `messages` with the stored arguments and results of their calls.
 
     `insert_turns_by_message_id` inserts the calls of messages with an id first. Then each call gets its stored
@@ -34,7 +40,7 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
     Calls without a result and results without a call are dropped, because endpoints refuse both; calls whose ids are in
     `unfinished` stay, because they will run again. Calls with a parent are dropped: another agent made them. An empty
     id is replaced by a new one in the call and in its result. Empty arguments become `{}`; other arguments are not
-    changed.
+    changed. A question becomes what `questions` has for its text.
     """
     known = {call.tool_call_id: call for call in calls}
     whole = insert_turns_by_message_id(messages, calls)
@@ -50,6 +56,9 @@ def replay(messages: Sequence[ChatDict], calls: Sequence[HistoryCall], unfinishe
             replayed += _answer_calls(message, whole[position:end], known, unfinished)
             position = end
         elif message["role"] != "tool":  # a tool message here has no call before it
+            content = message.get("content")
+            if message["role"] == "user" and isinstance(content, str) and content in questions:
+                message = {**message, "content": questions[content]}
             replayed.append(_without(message, "id"))
     kept = order_messages(replayed)
     return Replayed(move_parts(kept), _collect_sources(calls, kept))

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from callboard._history.sources import CompactResults, compact_message_tools
@@ -199,22 +200,28 @@ class TurnRows:
         is_answered: bool,
         details: Mapping[str, Any] | None = None,
         ending: str | None = None,
+        replaced: Mapping[str, str] = MappingProxyType({}),
     ) -> list[RowChange]:
-        """Return the changes that store the turn's last text, its ending, and compacted results.
+        """Return the changes that store the turn's last text, its ending, and what later turns are told of its results.
 
         Results are compacted only if the turn ended with an answer (`is_answered`). `details` is the provider's data
-        about the text, `ending` is the run's last event as JSON.
+        about the text, `ending` is the run's last event as JSON, `replaced` is that of `TurnContext`.
         """
         changes: list[RowChange] = []
         texts = self._texts
         # The run is kept for a while.
         self._texts = []
+        told = [replace(call, result=replaced.get(call.tool_call_id, call.result)) for call in self.calls]
         if is_answered:
             # The text before and between rounds may contain citations too.
-            for call in compact_message_tools(self.calls, "".join([*texts, text]), self._compact_results):
-                if call != self._calls[call.tool_call_id]:
-                    self._calls[call.tool_call_id] = call
-                    changes.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))
+            told = compact_message_tools(told, "".join([*texts, text]), self._compact_results)
+        for call in told:
+            if call != self._calls[call.tool_call_id]:
+                self._calls[call.tool_call_id] = call
+                changes.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))
+        question = self.turn.user_content
+        if self._row_count and isinstance(question, str) and question in replaced:
+            changes.append(ChangedRow(0, {"replay_output": replaced[question]}))
         if text:
             written = json.dumps(details) if details else None
             changes.append(self._add_row("assistant", content=text, provider_details=written))

@@ -112,7 +112,8 @@ class ChatHistory:
 
     `answers` are the texts of answers without calls, each with the provider's data about it. `model` is the name of
     the model that the user chose for this chat, None without a choice. `is_missing` is True if the database could not
-    be read. `turns` are the turns, oldest first, if they were asked for.
+    be read. `turns` are the turns, oldest first, if they were asked for. `questions` are what models are told in the
+    place of questions, by their texts.
     """
 
     calls: tuple[HistoryCall, ...] = ()
@@ -120,6 +121,7 @@ class ChatHistory:
     model: str | None = None
     is_missing: bool = False
     turns: Sequence[StoredTurn] = ()
+    questions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tool_call_ids(self) -> frozenset[str]:

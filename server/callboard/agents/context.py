@@ -89,6 +89,8 @@ class TurnContext(CallContext, RunContext):
     `emit`: records an event at once; other events are recorded when the agent yields them.
     `formats`: how the server's model is asked to write tool calls.
     `provider_details`: details that models sent with the chat's calls and answers, see `ProviderDetails`.
+    `replaced`: what a framework's filter has put in the place of a result, by the id of its call, and of the question,
+    by its text. Later turns are told this.
     `recall`: whether the prompt may include facts that skills have stored about the user.
     `observers`: the observers of requests to models.
     `calls_made` and `unfinished` are set only if another server has begun the turn. `calls_made`: the names of the
@@ -99,6 +101,7 @@ class TurnContext(CallContext, RunContext):
 
     formats: FormatChoice = field(default_factory=FormatChoice)
     provider_details: dict[str, ChatDict] = field(default_factory=dict, repr=False)
+    replaced: dict[str, str] = field(default_factory=dict, repr=False)
     recall: bool = True
     observers: RunObservers = NO_OBSERVERS
     calls_made: Sequence[str] = ()

@@ -70,6 +70,12 @@ CHANGED = "changed"
 CHANGED_BY_USER = "arguments changed by the user"
 """The status of a call whose arguments the user has changed, and the message of that status."""
 
+CHANGED_BY_AGENT = "arguments changed by the agent"
+"""The message of that status if code of a framework's agent has changed them: middleware, a hook or a capability."""
+
+CHANGED_SINCE_CONSENT = "The agent has changed the arguments since you allowed this call."
+"""The reason that a question gives if that happened after the user had agreed."""
+
 ALWAYS = "always"
 """The answer that allows a tool in its chat from now on."""
 

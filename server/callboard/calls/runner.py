@@ -2,19 +2,22 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import structlog
+from pydantic_core import to_jsonable_python
 
 from callboard.calls.approval import (
     ANSWERED,
     ASKING,
     CHANGED,
+    CHANGED_BY_AGENT,
     CHANGED_BY_USER,
+    CHANGED_SINCE_CONSENT,
     FROM_TEXT,
     PENDING,
     TOOL_CHANGED,
@@ -329,6 +332,26 @@ class CallRunner:
             await self.approve(call)
         return await self.run_part(call.id, call.name, perform)
 
+    async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
+        """Show the arguments with which the framework's code runs a started call, if others were shown.
+
+        If the user has agreed to those, they are asked again. Raises `ToolDenied` unless they agree.
+        """
+        running = self._open.get(call_id)
+        changed = to_jsonable_python(arguments, serialize_unknown=True)
+        redact = self._context.redaction.value
+        if running is None or redact(changed) == redact(read_object(running.start.tool_args)):
+            return
+        self._show_changes(call_id, changed, CHANGED_BY_AGENT)
+        if not running.is_approved:
+            return
+        try:
+            await self.approve(ToolCall(call_id, running.name, changed), is_again=True)
+        except ToolError as refused:
+            # Here, because code of the framework around the tool may catch it.
+            self.fail(call_id, refused)
+            raise
+
     async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
         async with self.performing(call_id, name):
@@ -386,21 +409,22 @@ class CallRunner:
     # --- Both kinds -------------------------------------------------------------------------------------------------
 
     async def approve(
-        self, call: ToolCall, *, tool: Tool | None = None, reason: str = "", form: ChangesForm | None = None
+        self,
+        call: ToolCall,
+        *,
+        tool: Tool | None = None,
+        reason: str = "",
+        form: ChangesForm | None = None,
+        is_again: bool = False,
     ) -> None:
         """Ask the user whether a call that has started may run, with their changes in `form`.
 
-        If the tool changes before the answer, the user is asked again. Raises `ToolDenied` unless they agree, and
-        `CallWaits`.
+        If the tool changes before the answer, the user is asked again. `is_again`: the arguments have changed since the
+        user agreed. Raises `ToolDenied` unless they agree, and `CallWaits`.
         """
         self.approval.check_can_ask(call.name)
 
-        def find_fingerprint() -> str:
-            if tool:
-                return tool.fingerprint
-            return make_fingerprint(self.shown_tools[call.name]) if call.name in self.shown_tools else ""
-
-        fingerprint = find_fingerprint()
+        fingerprint = self._find_fingerprint(call.name, tool)
         request = self.approval.request(
             call.name,
             read_object(call.arguments),
@@ -410,6 +434,10 @@ class CallRunner:
             form=form.schema if form else {},
             fingerprint=fingerprint,
         )
+        if is_again:
+            # With another id, because the answer to the first question does not count.
+            again = request.model_copy(update={"request_id": f"{request.request_id}:changed"})
+            request = add_reason(again, CHANGED_SINCE_CONSENT)
         # The recorder drops a question that already has an answer, see `Inputs.open`.
         remembered = self.approval.remembered if request.remember else None
         if remembered and await remembered.answer(request, call.name):
@@ -425,7 +453,7 @@ class CallRunner:
 
         def read(answer: Any) -> Any:
             nonlocal fingerprint
-            if answer not in (None, False) and fingerprint != (current := find_fingerprint()):
+            if answer not in (None, False) and fingerprint != (current := self._find_fingerprint(call.name, tool)):
                 fingerprint = current
                 raise UnfitAnswer(TOOL_CHANGED_SINCE_QUESTION)
             return form.read(answer) if form else answer
@@ -434,19 +462,23 @@ class CallRunner:
             answer = await ask_until_fitting(request, send, read)
             agreed = await self.approval.apply(answer, request, call.name, fingerprint)
         if form and form.call.call.is_changed:
-            self._show_changes(form.call)
+            self._show_changes(call.id, read_object(show_arguments(form.call)), CHANGED_BY_USER)
         self.report(call.id, StatusReport("processing", agreed))
         await self._events.wait_until_processed()
         if (running := self._open.get(call.id)) is not None:
             running.is_approved = True
             running.clock.restart()
 
-    def _show_changes(self, call: ResolvedCall) -> None:
-        """Show the arguments that the user has changed, without secrets; the model reads them too."""
-        arguments = self._context.redaction.value(read_object(show_arguments(call)))
-        data = ToolStatusData(status=CHANGED, message=CHANGED_BY_USER, arguments=arguments)
-        self._open[call.id].take_step(data)
-        self._events.send(ToolStatus(tool_call_id=call.id, data=data))
+    def _find_fingerprint(self, name: str, tool: Tool | None) -> str:
+        if tool:
+            return tool.fingerprint
+        return make_fingerprint(self.shown_tools[name]) if name in self.shown_tools else ""
+
+    def _show_changes(self, call_id: str, arguments: Mapping[str, Any], message: str) -> None:
+        """Show changed arguments without secrets; later turns are told them too."""
+        data = ToolStatusData(status=CHANGED, message=message, arguments=self._context.redaction.value(arguments))
+        self._open[call_id].take_step(data)
+        self._events.send(ToolStatus(tool_call_id=call_id, data=data))
 
     async def _ask(self, question: InputRequest) -> Any:
         """Ask the user a question of a running tool, and return the answer; None if there is none."""

@@ -250,6 +250,7 @@ class RunFactory:
             redaction=redaction,
             left_running=recorder.left_running,
             provider_details=recorder.provider_details,
+            replaced=recorder.replaced,
             recall=request.recall and self._settings.recall,
             spend=self._quota.spend_of(spec.identity.user_id or ""),
             observers=observers,
@@ -274,7 +275,7 @@ class RunFactory:
         max_tokens = self._settings.history_tokens
 
         def replay_history() -> tuple[Replayed, list[ChatDict], list[ChatDict]]:
-            replayed = replay(messages, history.calls, [call.id for call in conversation.unfinished])
+            replayed = replay(messages, history.calls, [call.id for call in conversation.unfinished], history.questions)
             return replayed, *limit_tokens(replayed.messages, max_tokens)
 
         # In a thread, because long chats would block other requests.

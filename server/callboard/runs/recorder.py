@@ -106,6 +106,8 @@ class Recorder:
         """The calls whose tools could not be stopped, by the agent's ids."""
         self.provider_details: dict[str, ChatDict] = {}
         """The providers' data about calls and answers of the chat, as in `ProviderDetails`."""
+        self.replaced: dict[str, str] = {}
+        """What a framework's filter has put in the place of texts, as in `TurnContext`."""
         self.earlier_sources = EarlierSources()
         """The sources of earlier turns; filled before the agent starts."""
         self._log = log
@@ -196,6 +198,7 @@ class Recorder:
             is_answered=_is_answer(answer, last),
             details=self._redaction.value(self.provider_details.get(answer_key(answer))),
             ending=last.model_dump_json(),
+            replaced={key: self._redaction(text) for key, text in self.replaced.items()},
         )
 
     async def stop_accepting(self) -> None:
@@ -352,9 +355,11 @@ class Recorder:
         if throttle is None:
             throttle = self._throttles[call.tool_call_id] = Throttle(self._send_status)
         step = event.model_copy(update={"tool_call_id": call.tool_call_id})
-        if step.data.arguments is not None and (asked := self._asked_about.get(event.tool_call_id)):
+        if step.data.arguments is not None:
             throttle.flush()
-            self._record_changes(call, step, step.data.arguments, self._inputs.find_answer_key(asked))
+            asked = self._asked_about.get(event.tool_call_id)
+            key = self._inputs.find_answer_key(asked) if asked else None
+            self._record_changes(call, step, step.data.arguments, key)
             return
         if step.data.message not in AGREED:
             throttle.put(step)
@@ -371,7 +376,7 @@ class Recorder:
     def _record_changes(
         self, call: OpenCall, step: ToolStatus, arguments: dict[str, Any] | str, key: str | None
     ) -> None:
-        """Store the arguments that the user has changed, as those of the call."""
+        """Store the arguments that the user or a framework's agent has changed, as those of the call."""
         raw, shown = redact_arguments(arguments, self._redaction)
         if MASK in raw:
             self.calls.mark_masked(call.tool_call_id)

@@ -16,7 +16,7 @@ from callboard.frameworks.adapter import (
     to_agent_id,
     to_factory,
 )
-from callboard.frameworks.agno.messages import add_history_to_team, to_messages
+from callboard.frameworks.agno.messages import add_history, to_messages
 from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
@@ -77,9 +77,8 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         translator = EventTranslator(hooks)
         # Typed as Any because agents and teams have the same methods but no common type.
         player: Any = _add_openwebui_tools(hook_models(agent), turn)
-        given: Any = to_messages(turn.context.messages)
-        if isinstance(player, Team):
-            player, given = add_history_to_team(player, given)
+        player, given = add_history(player, to_messages(turn.context.messages))
+        hooks.question = given["input"]
         user_id = turn.context.user.id if turn.context.user else None
         options = {
             "user_id": user_id,
@@ -91,9 +90,9 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
             "stream_events": True,
             "yield_run_output": True,
         }
-        run = player.arun(given, add_history_to_context=False, **options)
+        run = player.arun(**given, add_history_to_context=False, **options)
         while (paused := await translator.follow(run)) is not None:
-            await resolve_requirements(paused, hooks)
+            await hooks.resolve(paused)
             run = player.acontinue_run(run_response=paused, **options)
 
     async def run_task(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
@@ -104,6 +103,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
 
     def _make_hooks(self, turn: AdapterTurn) -> AgnoHooks:
         hooks = AgnoHooks(turn, self.agent_id)
+        hooks.resolve = partial(resolve_requirements, hooks=hooks)
         # Set for this task only, which is this run.
         current_hooks.set(hooks)
         return hooks

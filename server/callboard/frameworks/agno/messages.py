@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from agno.agent import Agent
 from agno.media import Audio, File, Image, Video
 from agno.models.message import Message
 from agno.team import Team
@@ -43,15 +44,17 @@ def to_messages(conversation: Sequence[ChatDict]) -> list[Message]:
     return messages
 
 
-def add_history_to_team(team: Team, messages: Sequence[Message]) -> tuple[Team, Message | None]:
-    """Return a copy of the team that knows the conversation, and its input: the last message if the user wrote it.
+def add_history(agent: Agent | Team, messages: Sequence[Message]) -> tuple[Agent | Team, dict[str, Any]]:
+    """Return a copy that knows the conversation, and the rest of its input: the words and pictures of the last message.
 
-    A team that is given a list of messages as its input reads only the texts of the user's messages, joined.
+    Only a text is an input that Agno's hooks, guards, knowledge and dependencies can read and change. It is None if the
+    last message is not the user's.
     """
-    question = messages[-1] if messages[-1].role == "user" else None
-    team_copy = copy(team)
-    team_copy.additional_input = [*(team.additional_input or ()), *(messages[:-1] if question else messages)]
-    return team_copy, question
+    last = messages[-1]
+    is_question = last.role == "user"
+    agent_copy = copy(agent)
+    agent_copy.additional_input = [*(agent.additional_input or ()), *(messages[:-1] if is_question else messages)]
+    return agent_copy, {"input": last.content, "images": last.images} if is_question else {"input": None}
 
 
 def merge_system_messages(messages: Sequence[Message]) -> list[Message]:

@@ -7,17 +7,24 @@ model with these methods overridden.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar, copy_context
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cache, wraps
+from inspect import isasyncgenfunction, iscoroutine, iscoroutinefunction
 from typing import Any, ClassVar, Literal, cast
 
 from agno.agent import Agent
-from agno.exceptions import AgentRunException, AgnoError, RetryableModelProviderError, RunCancelledException
+from agno.exceptions import (
+    AgentRunException,
+    AgnoError,
+    RetryableModelProviderError,
+    RunCancelledException,
+    StopAgentRun,
+)
 from agno.metrics import MessageMetrics
 from agno.models.base import Model
 from agno.models.message import Message
@@ -44,16 +51,20 @@ AgnoAgent = Agent | Team
 
 
 class AgnoHooks:
-    """The state of one run, shared by its models.
+    """The state of one run, shared by its models. `resolve` asks the user for everything that a paused run needs.
 
     `arguments` holds each call's arguments as the model wrote them, by call id. `failure` is how the last request
     failed. `has_failed_answer`: the answering model failed, so if it or a fallback is asked again, its text is taken
     back.
     """
 
+    resolve: Callable[[Any], Awaitable[None]]
+
     def __init__(self, turn: AdapterTurn, agent_id: str) -> None:
         self.turn = turn
         self.agent_id = agent_id
+        self.question: str | None = None
+        """The user's words, as Agno was given them."""
         self.arguments: dict[str, str] = {}
         self.iterating: dict[str, asyncio.Task[Any]] = {}
         """Agno's tasks that iterate a tool's generator, by call id."""
@@ -111,11 +122,24 @@ def hook_agents_in_tools() -> None:
 def _hook_arun(arun: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(arun)
     def run(agent: AgnoAgent, *args: Any, **kwargs: Any) -> Any:
-        if current_tool.get() is not None and current_hooks.get() is not None:
-            agent = hook_models(agent, "in a tool")
-        return arun(agent, *args, **kwargs)
+        hooks = current_hooks.get()
+        if current_tool.get() is None or hooks is None:
+            return arun(agent, *args, **kwargs)
+        hooked = hook_models(agent, "in a tool")
+        result = arun(hooked, *args, **kwargs)
+        return _resolve_pauses(hooked, result, hooks) if iscoroutine(result) else result
 
     return run
+
+
+async def _resolve_pauses(agent: AgnoAgent, run: Awaitable[Any], hooks: AgnoHooks) -> Any:
+    """Return the output of a run inside a tool, after the user has been asked for everything that it needs."""
+    output = await run
+    while output.is_paused:
+        await hooks.resolve(output)
+        again: Any = agent.acontinue_run(run_response=output, session_id=output.session_id, user_id=output.user_id)
+        output = await again
+    return output
 
 
 def _hook_run(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -224,6 +248,7 @@ class _HookedModel(Model):
             # No event of Agno reports this start.
             await hooks.turn.calls.start(ToolCall(call_id, name, hooks.arguments.get(call_id, arguments)))
 
+        function_call.function = _watch_arguments(hooks, function_call)
         ended: tuple[bool | AgentRunException, Timer, FunctionCall, FunctionExecutionResult] | None = None
 
         async def execute() -> object:
@@ -246,6 +271,9 @@ class _HookedModel(Model):
         if success is not True:
             function_call.error = hooks.turn.mask(function_call.error or str(success))
             hooks.turn.calls.fail(call_id, function_call.error)
+            if isinstance(success, StopAgentRun) and self.callboard_model_role == "main":
+                # The run ends without another answer.
+                hooks.turn.add_text(function_call.error)
         elif isinstance(items := function_call.result, AsyncIterator | Iterator):
             # A generator has only started: Agno iterates it and reports its end.
             function_call.result = _iterate(hooks, call_id, function_call.function, items)
@@ -255,6 +283,32 @@ class _HookedModel(Model):
             hooks.turn.calls.complete(call_id, shown)
             await hooks.turn.events.wait_until_processed()
         return ended
+
+
+def _watch_arguments(hooks: AgnoHooks, call: FunctionCall) -> Function:
+    """Return the call's function with an innermost hook, which shows arguments that the author's hooks have changed."""
+    function = call.function
+    if not function.tool_hooks and function.pre_hook is None:
+        return function
+    given = deepcopy(call.arguments)
+
+    async def watch(function_call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        if call.arguments != given:
+            await hooks.turn.calls.change_arguments(call.call_id or "", call.arguments or {})
+        return await function_call(**arguments)
+
+    def watch_in_thread(function_call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        if call.arguments != given and (tool := current_tool.get()) is not None:
+            tool.wait_for(hooks.turn.calls.change_arguments(call.call_id or "", call.arguments or {}))
+        return function_call(**arguments)
+
+    hooks_of_author = function.tool_hooks or []
+    # Agno runs a function with an asynchronous hook in the event loop.
+    is_async = any(map(iscoroutinefunction, [function.entrypoint, *hooks_of_author]))
+    is_async = is_async or isasyncgenfunction(function.entrypoint)
+    watched = copy(function)
+    watched.tool_hooks = [*hooks_of_author, watch if is_async else watch_in_thread]
+    return watched
 
 
 _AGNO_FIELDS = frozenset(Function.model_fields) - {"name", "description", "parameters", "strict"}

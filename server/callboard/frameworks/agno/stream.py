@@ -56,6 +56,7 @@ class EventTranslator:
             async for item in run:
                 if isinstance(item, RunOutput | TeamRunOutput):
                     output = item
+                    self._note_question(item)
                 elif self._has_ignored_limit(item):
                     break
                 elif self._is_from_other_run(item):
@@ -65,6 +66,13 @@ class EventTranslator:
                     self._handle_event(item)
                     await self._handle_call_event(item)
         return output if paused else None
+
+    def _note_question(self, output: Output) -> None:
+        """Note the words that a hook or a guard of the agent has put in the place of the user's."""
+        asked = self._hooks.question
+        told = output.input.input_content if output.input else None
+        if asked is not None and isinstance(told, str) and told != asked:
+            self._turn.context.replaced[asked] = told
 
     def _is_from_other_run(self, event: Any) -> bool:
         """Return whether the event belongs to a team member's run, or to a run whose events a tool passes on."""

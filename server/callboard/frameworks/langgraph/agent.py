@@ -4,9 +4,10 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, Literal
+from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel, LanguageModelLike
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableSequence
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -43,7 +44,7 @@ DEFAULT_NAME = "LangGraph"
 """The name of a graph that was compiled without one."""
 
 MAX_STEPS = 10_000
-"""The limit of LangChain's own agents. The server's limits end a turn earlier."""
+"""The limit of steps of a graph whose author set none. The server's limits end a turn earlier."""
 
 HOOK_NODE = re.compile(r"\.(before|after)_(agent|model)$|^(pre|post)_model_hook$|^generate_structured_response$")
 """The names of nodes that LangChain's agents put around their model: middleware and structured output."""
@@ -150,7 +151,11 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
             current_hooks.set(hooks)
             graph = self._prepare(agent, hooks)
             translator = EventTranslator(hooks, self._answers)
-            given: Any = {"messages": await self._input_messages(graph, turn)}
+            messages = await self._input_messages(graph, turn)
+            if isinstance(messages[-1], HumanMessage):
+                hooks.question = messages[-1].model_copy(update={"id": uuid4().hex})
+                messages[-1] = hooks.question
+            given: Any = {"messages": messages}
             with translator:
                 while given is not None and (interrupts := await translator.follow(graph, given, context)):
                     if graph.checkpointer is None:
@@ -184,13 +189,16 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
     def _prepare(self, agent: Graph, hooks: GraphHooks) -> Graph:
         """Return the graph with this run's hooks and thread, which is the chat's only with the history `own`.
 
-        LangGraph's limit of steps is lifted if the graph has hooked tool nodes, to which the server's limits apply.
+        If the author set no limit of steps, LangGraph's is lifted for a graph with hooked tool nodes, to which the
+        server's limits apply.
         """
         context = hooks.turn.context
         thread = context.run_id if self._history == "callboard" else context.chat_id or context.run_id
         configurable = {"thread_id": thread, **({"user_id": context.user.id} if context.user else {})}
         config = RunnableConfig(callbacks=[hooks], configurable=configurable)
-        graph = agent.with_config(config | RunnableConfig(recursion_limit=MAX_STEPS) if hooks.tool_nodes else config)
+        if hooks.tool_nodes and "recursion_limit" not in (agent.config or {}):
+            config["recursion_limit"] = MAX_STEPS
+        graph = agent.with_config(config)
         if self._history == "callboard" and isinstance(graph.checkpointer, BaseCheckpointSaver):
             graph.checkpointer = InMemorySaver(serde=graph.checkpointer.serde)
         return graph

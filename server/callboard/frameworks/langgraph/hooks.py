@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langgraph.errors import GraphBubbleUp, GraphRecursionError
@@ -100,6 +100,8 @@ class GraphHooks(BaseCallbackHandler):
         self.results: dict[str, ToolMessage] = {}
         self.tool_errors: dict[str, BaseException] = {}
         self.failed_messages: set[str] = set()
+        self.question: BaseMessage | None = None
+        """The user's message, as the graph was given it."""
         self.inner_calls: set[str] = set()
         """The calls of agents inside tools. They are counted when the model writes them."""
         self._agent_id = agent_id
@@ -117,7 +119,7 @@ class GraphHooks(BaseCallbackHandler):
         for task in [*self._starts.values(), *self.runs.values()]:
             task.cancel()
         if isinstance(error, GraphRecursionError):
-            raise AgentError(f"The graph of '{self._agent_id}' loops without end: {error}") from error
+            raise AgentError(f"The graph of '{self._agent_id}' took more than its limit of steps: {error}") from error
         if isinstance(error, Exception) and (failure := self.model_failure(error)):
             raise failure from error
 
@@ -149,6 +151,19 @@ class GraphHooks(BaseCallbackHandler):
         self._starts[call.id] = self._loop.create_future()
         self._starts[call.id].set_result(None)
         self.turn.calls.reject(RejectedCall(call, unreadable_error(call)))
+
+    def note_replaced(self, message: BaseMessage) -> None:
+        """Note a text that middleware has put in the place of a result or the question: later turns are told it."""
+        known: BaseMessage | None
+        match message:
+            case ToolMessage(tool_call_id=key) if known := self.results.get(key):
+                pass
+            case HumanMessage(id=message_id) if (known := self.question) and known.id == message_id:
+                key = known.text
+            case _:
+                return
+        if message.text != known.text:
+            self.turn.context.replaced[key] = message.text
 
     async def end(self, message: ToolMessage) -> None:
         """End a call with its result in the graph. If the call has not started, start it first."""

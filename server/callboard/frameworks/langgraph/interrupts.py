@@ -45,10 +45,11 @@ class _Questions:
             # LangChain's HumanInTheLoopMiddleware asks about all calls of an answer, or about one.
             case {"action_requests": [*actions], "review_configs": [*rules]}:
                 allowed = {rule["action_name"]: rule["allowed_decisions"] for rule in rules}
-                calls = [(self._find_call(action), allowed.get(action["name"], ())) for action in actions]
-                return {"decisions": await asyncio.gather(*(self._decide(*pair) for pair in calls))}
+                calls = [(self._find_call(one), one["args"], allowed.get(one["name"], ())) for one in actions]
+                return {"decisions": await asyncio.gather(*(self._decide(*call) for call in calls))}
             case {"type": "tool_approval", "tool_call_id": str() as waiting_id} if waiting_id in self._hooks.calls:
-                return await self._decide(self._hooks.calls[waiting_id], ("approve", "reject"))
+                call = self._hooks.calls[waiting_id]
+                return await self._decide(call, read_arguments(call) or {}, ("approve", "reject"))
             case question:
                 try:
                     return await self._ask(question, interrupt.response_schema, call_id)
@@ -58,22 +59,24 @@ class _Questions:
                     return None
 
     def _find_call(self, action: Mapping[str, Any]) -> ToolCall:
-        """Return the call that the question is about, or a new call if no model wrote it."""
-        for call in self._hooks.calls.values():
-            known = call.id in self._asked or call.id in self._hooks.results
-            if not known and (call.name, read_arguments(call) or {}) == (action["name"], action["args"]):
-                break
-        else:
-            call = ToolCall(self._turn.claim_call_id(None), action["name"], to_text(action["args"]))
+        """Return the call that the question is about, or a new call if no model wrote it.
+
+        Middleware before the question may have changed its arguments.
+        """
+        known = [*self._asked, *self._hooks.results]
+        named = [one for one in self._hooks.calls.values() if one.name == action["name"] and one.id not in known]
+        same = [one for one in named if (read_arguments(one) or {}) == action["args"]]
+        call = next(iter([*same, *named]), None)
+        call = call or ToolCall(self._turn.claim_call_id(None), action["name"], to_text(action["args"]))
         self._asked.add(call.id)
         return call
 
-    async def _decide(self, call: ToolCall, allowed: Sequence[str]) -> dict[str, object]:
-        arguments = read_arguments(call)
-        if arguments is None:
+    async def _decide(self, call: ToolCall, arguments: dict[str, Any], allowed: Sequence[str]) -> dict[str, object]:
+        if read_arguments(call) is None:
             self._hooks.refuse(call)
             return {"type": "reject", "message": str(unreadable_error(call))}
         await self._hooks.start(call.id, call.name, arguments)
+        await self._turn.calls.change_arguments(call.id, arguments)
         is_answered_by_user = "respond" in allowed and "approve" not in allowed
         try:
             if is_answered_by_user:

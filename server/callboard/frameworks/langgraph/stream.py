@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Self
 from uuid import uuid4
 
@@ -75,7 +76,7 @@ class EventTranslator:
         self._turn = hooks.turn
         self._answers = answers
         self._sequencer = MessageSequencer(hooks.turn)
-        self._last_message: BaseMessage | None = None
+        self._messages: list[BaseMessage] = []
         self._whole_messages: list[tuple[StreamedMessage, AIMessage]] = []
         self._has_text = False
         self._todos: object = _UNSEEN
@@ -119,13 +120,18 @@ class EventTranslator:
         return list({interrupt.id: interrupt for interrupt in interrupts}.values())
 
     def end(self) -> None:
-        """Send the text that still waits. If there is no answer, send the last message of the state."""
+        """Send the text that still waits. If there is no answer, send the last message of the state.
+
+        These are the results of the last calls if a tool ended the graph, for example by `return_direct`.
+        """
         self._send_whole_messages()
         self._sequencer.close()
         self._turn.finish_answer()
         if self._turn.has_text or self._turn.calls.is_over_limit:
             return
-        if isinstance(self._last_message, AIMessage) and (text := str(self._last_message.text)):
+        results = list(takewhile(lambda message: isinstance(message, ToolMessage), reversed(self._messages)))
+        last = [message for message in self._messages[-1:] if isinstance(message, AIMessage)]
+        if text := "\n\n".join(filter(None, (message.text for message in reversed(results or last)))):
             self._turn.add_text(text)
         elif not self._answers:
             self._sequencer.restore_withdrawn()
@@ -178,7 +184,7 @@ class EventTranslator:
         kept = [message for message in messages_in(part.data) if isinstance(message, AIMessage)]
         self._sequencer.reconcile(part.namespace, kept, keeps_all=bool(self._answers))
         if not part.namespace:
-            self._last_message = next(reversed(messages_in_state(part.data)), None)
+            self._messages = messages_in_state(part.data)
 
     def _show_todos(self, part: Part) -> None:
         """Show the todos of the graph's state as the plan, when they change in this turn.
@@ -202,6 +208,7 @@ class EventTranslator:
                     # LangGraph streams only messages of models and message objects, not messages in these forms.
                     self._add(self._sequencer.find(uuid4().hex, part.namespace, node), message)
         for message in messages_in(part.data):
+            self._hooks.note_replaced(message)
             match message:
                 case AIMessage(tool_calls=[_, *_]):
                     self._has_text = False

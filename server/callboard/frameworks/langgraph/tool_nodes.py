@@ -20,6 +20,7 @@ from langchain_core.tools import BaseTool
 from langgraph._internal._constants import CONFIG_KEY_CHECKPOINT_NS, CONFIG_KEY_RUNTIME
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt import ToolNode, ToolRuntime
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import ValidationError
@@ -80,9 +81,50 @@ def hook_tool_nodes() -> None:
         execute = partial(asyncio.to_thread, run_one, node, call, *injected)
         return tool.wait_for(_run(hooks, node, call, execute))
 
+    _hook_execution()
     Pregel.stream = refuse_to_block  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._arun_one = arun  # type: ignore[assignment, method-assign] # in front of it
     ToolNode._run_one = run  # type: ignore[assignment, method-assign] # in front of it
+
+
+def _hook_execution() -> None:
+    """Patch the place where a tool starts: middleware around the tool may have changed its arguments."""
+    execute_sync = ToolNode._execute_tool_sync
+    execute_async = ToolNode._execute_tool_async
+
+    @wraps(execute_async)
+    async def aexecute(node: ToolNode, request: ToolCallRequest, *rest: Any) -> Result:
+        try:
+            await _show_changes(request.tool_call)
+        except ToolError as refused:
+            return _error_message(request.tool_call, str(refused))
+        return await execute_async(node, request, *rest)
+
+    @wraps(execute_sync)
+    def execute(node: ToolNode, request: ToolCallRequest, *rest: Any) -> Result:
+        try:
+            if (tool := current_tool.get()) and _has_changed(request.tool_call):
+                tool.refuse_to_block("wrap_tool_call, which changes the arguments,", "use awrap_tool_call")
+                tool.wait_for(_show_changes(request.tool_call))
+        except ToolError as refused:
+            return _error_message(request.tool_call, str(refused))
+        return execute_sync(node, request, *rest)
+
+    ToolNode._execute_tool_async = aexecute  # type: ignore[assignment, method-assign] # in front of it
+    ToolNode._execute_tool_sync = execute  # type: ignore[assignment, method-assign] # in front of it
+
+
+def _has_changed(call: LangChainCall) -> bool:
+    """Return whether the agent has changed the arguments of a call since the model wrote them."""
+    hooks = current_hooks.get()
+    known = hooks.calls.get(call["id"] or "") if hooks else None
+    return known is not None and call["args"] != read_arguments(known)
+
+
+async def _show_changes(call: LangChainCall) -> None:
+    """Show arguments that the agent has changed; the user may be asked again."""
+    if (hooks := current_hooks.get()) is not None and _has_changed(call):
+        await hooks.turn.calls.change_arguments(call["id"] or "", call["args"])
 
 
 def _checkpoint_namespace() -> str:
@@ -173,6 +215,7 @@ async def _run(hooks: GraphHooks, node: ToolNode, call: LangChainCall, execute: 
     await hooks.start(call_id, name, call["args"])
     perform = partial(_return_outcome, execute)
     try:
+        await _show_changes(call)
         if call_id in hooks.interrupted:
             # The tool starts again to receive the answer it waited for. This is not a new call, so it is not counted
             # again.

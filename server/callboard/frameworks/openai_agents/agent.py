@@ -1,6 +1,5 @@
 """Runs agents of the OpenAI Agents SDK as Callboard agents."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -107,9 +106,7 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
             hooked = hooked_agents.hook(agent)
             result = await Runner.run(hooked, items, max_turns=None, **options)
             while result.interruptions:
-                state = result.to_state()
-                await asyncio.gather(*(hooks.decide(item, state) for item in result.interruptions))
-                result = await Runner.run(hooked, state, **options)
+                result = await Runner.run(hooked, await hooks.decide_all(result), **options)
         except CallLimitIgnored:
             return
         except MODEL_FAILURES as error:

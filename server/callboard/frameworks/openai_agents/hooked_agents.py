@@ -20,7 +20,6 @@ from agents import (
     Model,
     RunConfig,
     RunContextWrapper,
-    RunHooks,
     Tool,
     WebSearchTool,
     default_tool_error_function,
@@ -178,7 +177,7 @@ class HookedAgents:
 
     def _hook_inner_agent(
         self, call_id: str, agent: Agent[Any], run_config: RunConfig | None
-    ) -> tuple[Agent[Any], RunConfig, RunHooks[Any]]:
+    ) -> tuple[Agent[Any], RunConfig, AgentsHooks]:
         """Return the agent, configuration and hooks for a run inside a call's tool.
 
         A run that continues gets the same ones.

@@ -37,7 +37,7 @@ from callboard.frameworks.turn import AdapterTurn
 STOP_TIMEOUT_SECONDS = 1.0
 """The time that a cancelled tool may take to stop."""
 
-HookInnerRun = Callable[[str, Agent[Any], RunConfig | None], tuple[Agent[Any], RunConfig, RunHooks[Any]]]
+HookInnerRun = Callable[[str, Agent[Any], RunConfig | None], tuple[Agent[Any], RunConfig, "AgentsHooks"]]
 """Returns the hooked agent, the configuration and the hooks for a run that the tool of a call (its id) starts."""
 
 
@@ -176,7 +176,13 @@ class AgentsHooks(RunHooks[Any]):
                     else:
                         self.turn.calls.complete(call_id, ended)
 
-    async def decide(self, item: ToolApprovalItem, state: RunState[Any, Any]) -> None:
+    async def decide_all(self, result: RunResult) -> RunState[Any, Any]:
+        """Ask the user about all calls of an interrupted run at once, and return its state with the decisions."""
+        state = result.to_state()
+        await asyncio.gather(*(self._decide(item, state) for item in result.interruptions))
+        return state
+
+    async def _decide(self, item: ToolApprovalItem, state: RunState[Any, Any]) -> None:
         """Ask the user about a call that waits for approval, and store the decision in the state."""
         call_id = item.call_id or ""
         call = self.started.get(call_id) or ToolCall(call_id, item.name or "", item.arguments or "{}")
@@ -230,8 +236,11 @@ class _HookingRunner(AgentRunner):
         self._runner = runner
 
     async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:  # noqa: A002 - the SDK's
-        starting_agent, options = _hook_inner_run(starting_agent, options)
-        return await self._runner.run(starting_agent, input, **options)
+        starting_agent, options, hooks = _hook_inner_run(starting_agent, options)
+        result = await self._runner.run(starting_agent, input, **options)
+        while hooks is not None and result.interruptions:
+            result = await self._runner.run(starting_agent, await hooks.decide_all(result), **options)
+        return result
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:  # noqa: A002 - the SDK's
         tool = current_tool.get()
@@ -241,26 +250,25 @@ class _HookingRunner(AgentRunner):
         return tool.wait_for(self.run(starting_agent, input, **options))
 
     def run_streamed(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResultStreaming:  # noqa: A002 - the SDK's
-        starting_agent, options = _hook_inner_run(starting_agent, options)
+        starting_agent, options, _ = _hook_inner_run(starting_agent, options)
         return self._runner.run_streamed(starting_agent, input, **options)
 
 
-def _hook_inner_run(agent: Agent[Any], options: Mapping[str, Any]) -> tuple[Agent[Any], dict[str, Any]]:
+def _hook_inner_run(
+    agent: Agent[Any], options: Mapping[str, Any]
+) -> tuple[Agent[Any], dict[str, Any], AgentsHooks | None]:
     tool = current_tool.get()
     hook_inner_run = _hook_of_tool.get()
     # A task may outlive the tool that has started it; its runs are not shown.
     if tool is None or hook_inner_run is None or not tool.is_running_here:
-        return agent, dict(options)
+        return agent, dict(options), None
     config = options.get("run_config")
     if isinstance(config, Mapping):
         config = RunConfig(**config)
     hooked_agent, run_config, hooks = hook_inner_run(tool.call_id, agent, config)
     own = options.get("hooks")
-    return hooked_agent, {
-        **options,
-        "run_config": run_config,
-        "hooks": hooks if own is None else _CombinedHooks(hooks, own),
-    }
+    both = hooks if own is None else _CombinedHooks(hooks, own)
+    return hooked_agent, {**options, "run_config": run_config, "hooks": both}, hooks
 
 
 class _CombinedHooks(RunHooks[Any]):

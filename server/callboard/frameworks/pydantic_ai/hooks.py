@@ -39,6 +39,7 @@ from pydantic_ai.tools import (
 )
 from pydantic_ai.tools import ToolDenied as NotApproved
 from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import to_jsonable_python
 from typing_extensions import override
 
 from callboard.calls import ToolCall
@@ -70,6 +71,8 @@ class PydanticAIHooks(AbstractCapability[Any]):
         self._calls: dict[str, ToolCallPart] = {}
         self._ids: dict[int, str] = {}
         self._started: set[str] = set()
+        self._arguments: dict[str, object] = {}
+        """The valid arguments of calls, as JSON values, before the agent's capabilities get them."""
         self._retries: dict[str, int] = {}
         self._exhausted: set[str] = set()
         self._is_last_request = False
@@ -84,7 +87,8 @@ class PydanticAIHooks(AbstractCapability[Any]):
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
         """Return the agent's tools without pydantic-ai's limit of retries."""
-        return UnlimitedRetriesToolset(toolset, self._retries, make_openwebui_toolset(self.turn))
+        added = make_openwebui_toolset(self.turn)
+        return UnlimitedRetriesToolset(toolset, self._retries, added, before_call=self._show_changes)
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
@@ -172,6 +176,7 @@ class PydanticAIHooks(AbstractCapability[Any]):
 
         If the call may not run, return the error for the model as its result.
         """
+        self._arguments[call.tool_call_id] = to_jsonable_python(args, serialize_unknown=True)
         retries = self._retries.get(call.tool_name)
         if retries is not None and ctx.retry > retries:
             # Remembered, because pydantic-ai counts the refusal as a success and restarts at 0.
@@ -234,6 +239,11 @@ class PydanticAIHooks(AbstractCapability[Any]):
             ToolError(f"Not run: {call.tool_name} is to be run outside of its agent, which is not supported."),
         )
 
+    async def _show_changes(self, call_id: str, args: Arguments) -> None:
+        """Show arguments that a capability of the agent has changed; the user may be asked again."""
+        if to_jsonable_python(args, serialize_unknown=True) != self._arguments.get(call_id):
+            await self.turn.calls.change_arguments(call_id, args)
+
     async def _run_in_turn(self, handler: Any, args: Arguments) -> Any:
         token = turn_of_tool.set(self.turn)
         try:
@@ -281,11 +291,12 @@ def _is_rejection(part: object, output_tools: set[str]) -> bool:
     return isinstance(part, RetryFeedbackPart)
 
 
-class ModelRequests(AbstractCapability[Any]):
-    """Reports the model requests of a run to observers, and counts their tokens."""
+class RunCapability(AbstractCapability[Any]):
+    """Reports the model requests of a run to observers, counts their tokens, and asks for the run's deferred calls."""
 
-    def __init__(self, turn: AdapterTurn) -> None:
-        self.turn = turn
+    def __init__(self, hooks: PydanticAIHooks) -> None:
+        self.turn = hooks.turn
+        self._hooks = hooks
         self._request: ObservedRequest | None = None
 
     @override
@@ -337,13 +348,29 @@ class ModelRequests(AbstractCapability[Any]):
             self._request.end(error)
         raise error
 
+    @override
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults:
+        """Ask for all approvals and answers at once. Calls that are to be run elsewhere fail."""
+        find = ctx.tool_manager.get_tool_def if ctx.tool_manager else lambda _: None
+        kinds = {call.tool_call_id: requests.kind(call.tool_call_id) for call in requests.calls}
+        approvals, results = await asyncio.gather(
+            asyncio.gather(*(self._hooks.approve(call) for call in requests.approvals)),
+            asyncio.gather(
+                *(self._hooks.resolve(call, find(call.tool_name), kinds[call.tool_call_id]) for call in requests.calls)
+            ),
+        )
+        return requests.build_results(
+            approvals=_by_id(requests.approvals, approvals), calls=_by_id(requests.calls, results)
+        )
 
-class ClientCapability(ModelRequests):
-    """Adds the client's system messages to the requests, and asks the user for the agent's deferred calls."""
+
+class ClientCapability(RunCapability):
+    """Adds the client's system messages to the requests."""
 
     def __init__(self, hooks: PydanticAIHooks, instructions: str) -> None:
-        super().__init__(hooks.turn)
-        self._hooks = hooks
+        super().__init__(hooks)
         self._instructions = instructions
 
     @override
@@ -369,23 +396,6 @@ class ClientCapability(ModelRequests):
                 self._request.receive()
             yield event
 
-    @override
-    async def handle_deferred_tool_calls(
-        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
-    ) -> DeferredToolResults:
-        """Ask for all approvals and answers at once. Calls that are to be run elsewhere fail."""
-        find = ctx.tool_manager.get_tool_def if ctx.tool_manager else lambda _: None
-        kinds = {call.tool_call_id: requests.kind(call.tool_call_id) for call in requests.calls}
-        approvals, results = await asyncio.gather(
-            asyncio.gather(*(self._hooks.approve(call) for call in requests.approvals)),
-            asyncio.gather(
-                *(self._hooks.resolve(call, find(call.tool_name), kinds[call.tool_call_id]) for call in requests.calls)
-            ),
-        )
-        return requests.build_results(
-            approvals=_by_id(requests.approvals, approvals), calls=_by_id(requests.calls, results)
-        )
-
 
 def _by_id(calls: Sequence[ToolCallPart], results: Sequence[Any]) -> dict[str, Any]:
     return {call.tool_call_id: result for call, result in zip(calls, results, strict=True)}
@@ -404,7 +414,8 @@ def hook_agents_in_tools() -> None:
     @wraps(iterate)
     def iterate_hooked(agent: Any, *args: Any, **kwargs: Any) -> Any:
         if (turn := turn_of_tool.get()) is not None:
-            kwargs["capabilities"] = [PydanticAIHooks(turn), ModelRequests(turn), *(kwargs.get("capabilities") or ())]
+            hooks = PydanticAIHooks(turn)
+            kwargs["capabilities"] = [hooks, RunCapability(hooks), *(kwargs.get("capabilities") or ())]
         return iterate(agent, *args, **kwargs)
 
     @wraps(run_sync)

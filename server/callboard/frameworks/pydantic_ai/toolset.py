@@ -1,5 +1,6 @@
 """The tools of a pydantic-ai run: the agent's own without pydantic-ai's limit of retries, and Open WebUI's."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,11 +21,12 @@ class UnlimitedRetriesToolset(WrapperToolset[Any]):
     """An agent's tools, with pydantic-ai's limit of retries lifted so that wrong calls do not end the run.
 
     `retries` is filled with the limits that the tools' author set, by tool name. `added` are tools that are offered
-    too, unless the agent has a tool of the same name.
+    too, unless the agent has a tool of the same name. `before_call` gets the id and the final arguments of each call.
     """
 
     retries: dict[str, int] = field(default_factory=dict)
     added: FunctionToolset[Any] = field(default_factory=FunctionToolset)
+    before_call: Callable[[str, dict[str, Any]], Awaitable[None]] = field(kw_only=True)
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -39,6 +41,7 @@ class UnlimitedRetriesToolset(WrapperToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Run a tool of the agent, or one of the added tools."""
+        await self.before_call(ctx.tool_call_id or "", tool_args)
         if tool.toolset is self.added:
             return await self.added.call_tool(name, tool_args, ctx, tool)
         return await super().call_tool(name, tool_args, ctx, tool)

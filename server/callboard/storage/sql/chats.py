@@ -36,7 +36,9 @@ from callboard.storage.values import (
 
 IS_OWN = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
 """The server has made the id of the chat."""
-IS_REPLAYED = or_(messages.c.role == "tool", messages.c.provider_details.is_not(None))
+IS_REPLAYED = or_(
+    messages.c.role == "tool", messages.c.provider_details.is_not(None), messages.c.replay_output.is_not(None)
+)
 READ_HISTORY = (
     select(
         chats.c.user_id,
@@ -126,6 +128,11 @@ class Chats(UserChats):
                 rows[0].model if rows else None,
                 # A chat without messages has one row.
                 turns=read_turns(row for row in rows if row.role) if with_turns else (),
+                questions={
+                    row.content: row.replay_output
+                    for row in rows
+                    if row.role == "user" and row.replay_output is not None
+                },
             )
 
         return await self._database.read(read, is_patient=True)
