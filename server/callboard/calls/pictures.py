@@ -14,6 +14,7 @@ MAX_FILE_CHARS = 20_000_000
 """The largest picture, in characters of base64."""
 
 _STARTS = {"iVBORw0KGgo": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+_SIGNS = (*_STARTS, "/9j\\/", "_9j_", "data:image")
 _TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}", re.ASCII)
 _DIGIT = "[A-Za-z0-9+/_-]"
@@ -42,6 +43,11 @@ def is_picture(text: str) -> bool:
     return _PICTURE.fullmatch(text) is not None
 
 
+def picture_type(digits: str) -> str:
+    """Return the content type of a picture in base64, by its beginning; "" if it is unknown."""
+    return next((known for start, known in _STARTS.items() if digits.startswith(start)), "")
+
+
 class Pictures:
     """The files of one result, with the pictures that were found in it."""
 
@@ -51,6 +57,9 @@ class Pictures:
 
     def take_from(self, text: str) -> str:
         """Return the text with a mark in place of each picture."""
+        # Most texts have none, and the search for the pattern takes 60 ns for each character.
+        if not any(sign in text for sign in _SIGNS):
+            return text
         return _PICTURE.sub(lambda found: self.take(found["data"], found["type"] or ""), text)
 
     def take(self, data: str, content_type: str) -> str:
@@ -61,7 +70,7 @@ class Pictures:
         digits = _BLANK.sub("", data.rpartition(",")[2]).replace("-", "+").replace("_", "/")
         kind = content_type.replace("\\", "")
         if not _TYPE.fullmatch(kind):
-            kind = next((known for start, known in _STARTS.items() if digits.startswith(start)), "")
+            kind = picture_type(digits)
         file = {"type": "image", "url": f"data:{kind};base64,{digits}"}
         has_room = file in self.files or (len(self.files) < MAX_FILES and len(digits) <= MAX_FILE_CHARS)
         if not (kind and self._can_show and has_room and _BASE64.fullmatch(digits)):

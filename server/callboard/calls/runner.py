@@ -504,16 +504,16 @@ class CallRunner:
                 tool_call_id=call_id, tool_name=call.name, error=error, code=outcome.code, duration_ms=duration_ms
             )
         else:
-            outcome = replace(outcome, text=before + outcome.text)
             pictures = Pictures(outcome.files)
-            text = pictures.take_from(outcome.text)
+            text = pictures.take_from(before + outcome.text)
+            outcome = replace(outcome, text=text, files=tuple(pictures.files))
             end = ToolCallComplete(
                 tool_call_id=call_id,
                 tool_name=call.name,
                 result=text,
                 result_chars=len(text),
                 duration_ms=duration_ms,
-                files=tuple(pictures.files),
+                files=outcome.files,
                 embeds=outcome.embeds,
             )
         self._events.send(end)
