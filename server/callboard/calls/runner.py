@@ -513,7 +513,7 @@ class CallRunner:
                 result=text,
                 result_chars=len(text),
                 duration_ms=duration_ms,
-                files=outcome.files,
+                files=tuple(pictures.files),
                 embeds=outcome.embeds,
             )
         self._events.send(end)
