@@ -59,6 +59,11 @@ LIGHT = {
     **LEVEL,
     **_renames(color="colorname colour", color_temperature_kelvin="kelvin colortemperature colortempkelvin"),
 }
+LIGHT_SET = {
+    **LIGHT,
+    # Home Assistant's tool takes percent and kelvin. The service that takes a brightness up to 255 is `turn_on`.
+    **_renames(level_percent="brightness", color_temperature_kelvin="temperature", command="state"),
+}
 ATTRIBUTE = _renames(name="key attribute attributename field preference", value="content data newvalue")
 NOTE = _renames(text="content note reflection thought lesson insight description")
 MODEL_NAME = _renames(name="model modelname modelid newmodel query filter")
@@ -235,15 +240,14 @@ MEANINGS = (
     ),
     Meaning(
         "home",
-        "HassLightSet set_light light_set set_light_color set_brightness control_light",
-        {"action": "set"},
-        # Home Assistant's tool takes percent and kelvin. The service that takes a brightness up to 255 is `turn_on`.
-        renames={
-            **LIGHT,
-            **_renames(level_percent="brightness", color_temperature_kelvin="temperature", command="state"),
-        },
+        "HassLightSet set_light_color set_brightness",
+        {"action": "set", "kind": "light"},
+        otherwise=({"action": "set"},),
+        renames=LIGHT_SET,
         intent="HassLightSet",
     ),
+    # Without a kind, because people call a switch a light too.
+    Meaning("home", "set_light light_set control_light", {"action": "set"}, renames=LIGHT_SET, intent="HassLightSet"),
     Meaning(
         "home",
         "HassClimateSetTemperature set_temperature set_thermostat",

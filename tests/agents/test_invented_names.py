@@ -68,7 +68,11 @@ CASES: dict[str, tuple[tuple[Arguments, ...], Arguments]] = {
     ),
     "HassLightSet": (
         ({"name": "Bed Light", "brightness": 40}, {"entity_id": "Bed Light", "level_percent": "40"}),
-        BED_SET | {"level_percent": 40},
+        BED_SET | {"level_percent": 40, "kind": "light"},
+    ),
+    "set_light": (
+        ({"name": "Bed Light", "brightness": 40, "state": "on"},),
+        BED_SET | {"level_percent": 40, "command": "on", "kind": None},
     ),
     "set_device": (
         ({"device": "Bed Light", "state": "on"}, {"name": "Bed Light", "command": "on"}),
@@ -115,3 +119,4 @@ def test_what_a_name_says_is_told_to_the_tool_that_is_there_in_its_own_words() -
     old: dict[str, Tool] = {"home": replace(home_of_old, name="home")}
     assert resolved("turn_on", {"entity": "lamp"}, old)[1] == {"action": "set", "entity": "lamp", "state": "on"}
     assert resolved("close_cover", {"entity": "blind"}, old)[1]["state"] == "closed"
+    assert resolved("set_brightness", {"entity": "lamp"}, old)[1]["action"] == "set"

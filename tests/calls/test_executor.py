@@ -3,6 +3,7 @@
 import asyncio
 import math
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from callboard.errors import ToolError, ToolTimeout
 from callboard_protocol import Source
 from tests.calls.conftest import Stage
 
+PNG = b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(20)).decode()
 ByHand = Callable[..., Tool]
 
 
@@ -168,6 +170,8 @@ async def test_tool_that_ignores_its_cancellation_is_not_waited_for(stage: Stage
         (("x", {1}), '["x",[1]]'),
         ("half \udc00", "half \ufffd"),
         (ToolResult("shown", embeds=("<p>",)), "shown"),
+        (b64decode(PNG), PNG),
+        (b"text", '"text"'),
     ],
 )
 def test_any_return_value_becomes_text(value: object, text: str) -> None:

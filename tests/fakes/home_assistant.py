@@ -202,7 +202,8 @@ class HomeAssistantServer:
     def _handle(self, intent: str, arguments: Body) -> Body:
         if intent == "GetLiveContext":
             return _told(json.dumps({"success": True, "result": "Live Context: all is quiet."}))
-        found = [entity_id for entity_id in self.states if self._is_meant(entity_id, arguments)]
+        limits = {"domain": ["light"]} if intent == "HassLightSet" else {}
+        found = [entity_id for entity_id in self.states if self._is_meant(entity_id, limits | arguments)]
         if not found:
             said = "Error calling tool: <MatchFailedError result=MatchTargetsResult(is_match=False)>"
             return {**_told(said), "isError": True}

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.fakes.http_server import HttpServer
@@ -22,13 +22,16 @@ class ForgetfulServer:
     a stream of notifications, which ends when the sessions are forgotten. `is_always_forgetful`: each call is refused.
     `release`: an answer waits for it, if there is one; `waiting` and `refused` say that a call waits and was refused.
     `error`: the answer to each call, if there is one. `raw`: the parts of the body that answers a call, in which `ID`
-    stands for its id. `description` is the tool's.
+    stands for its id. `description` is the tool's. `moved`: the status and the target of a redirect from `/moved`;
+    `authorized`: the headers `Authorization` that came.
     """
 
     def __init__(self, status: int = 404, body: str | dict[str, Any] = "", *, has_stream: bool = False) -> None:
         self.sessions: set[str] = set()
         self.runs = 0
         self.description = "Runs."
+        self.moved = (307, "/mcp")
+        self.authorized: set[str | None] = set()
         self.initialized = 0
         self.is_always_forgetful = False
         self.release: asyncio.Event | None = None
@@ -41,7 +44,10 @@ class ForgetfulServer:
         self._status = status
         self._has_stream = has_stream
         self._streams: list[asyncio.Event] = []
-        app = Starlette(routes=[Route("/mcp", self._serve, methods=["GET", "POST", "DELETE"])])
+        methods = ["GET", "POST", "DELETE"]
+        app = Starlette(
+            routes=[Route("/mcp", self._serve, methods=methods), Route("/moved", self._move, methods=methods)]
+        )
         self._server = HttpServer(app, interface="asgi3")
 
     async def __aenter__(self) -> Self:
@@ -61,8 +67,13 @@ class ForgetfulServer:
         for stream in self._streams:
             stream.set()
 
+    async def _move(self, _: Request) -> Response:
+        status, target = self.moved
+        return RedirectResponse(target, status)
+
     async def _serve(self, request: Request) -> Response:
         session = request.headers.get(SESSION)
+        self.authorized.add(request.headers.get("authorization"))
         if session is not None and session not in self.sessions:
             # A status of success answers the request with this id.
             return self._refuse((await request.json()).get("id") if self._status == 200 else None)

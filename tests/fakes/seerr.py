@@ -145,7 +145,8 @@ class SeerrServer:
     async def _search(self, request: Request) -> Response:
         words = request.query_params["query"].casefold()
         entries = [*self.movies.values(), *self.series.values(), *self.people]
-        return self._paged(request, [one for one in entries if words in (one.get("title") or one["name"]).casefold()])
+        # TMDB knows the titles in every language, and returns those in the server's.
+        return self._paged(request, [one for one in entries if any(words in name.casefold() for name in _names(one))])
 
     async def _genres(self, request: Request) -> Response:
         return JSONResponse([{"id": 28, "name": "Action"}, {"id": 35, "name": "Comedy"}])
@@ -206,6 +207,11 @@ class SeerrServer:
         results = [{**one, "mediaInfo": self.library.get((one["mediaType"], one["id"]))} for one in shown]
         pages = -(-len(entries) // PAGE_SIZE)
         return JSONResponse({"page": page, "totalPages": pages, "totalResults": len(entries), "results": results})
+
+
+def _names(entry: Body) -> list[str]:
+    every = [entry, *entry.get("translations", {}).values()]
+    return [one.get("title") or one["name"] for one in every]
 
 
 async def _page(_: Request) -> Response:

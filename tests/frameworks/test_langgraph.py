@@ -468,6 +468,24 @@ async def test_pictures_files_and_citations_of_a_message_are_shown(tmp_path: Pat
     assert seen.left() == "Owls."
 
 
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoA"}},
+        {"type": "image", "data": "iVBORw0KGgoA", "mimeType": "image/png"},
+        {"type": "image", "base64": "iVBORw0KGgoA"},
+        {"type": "image_url", "image_url": "data:image/png;base64,iVBORw0KGgoA"},
+    ],
+)
+def test_picture_in_the_result_of_a_tool_is_a_file_in_any_form(block: dict[str, Any]) -> None:
+    from langchain_core.messages import ToolMessage
+
+    from callboard.frameworks.langgraph.messages import to_files
+
+    shown = to_files(ToolMessage([block], tool_call_id="c"))
+    assert shown == [{"type": "image", "url": "data:image/png;base64,iVBORw0KGgoA"}]
+
+
 # --- Interrupts: questions and approvals -----------------------------------------------------------------------------
 
 ASKED = "ask 1 The agent asks"

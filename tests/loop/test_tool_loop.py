@@ -25,6 +25,8 @@ from callboard_protocol import (
 from tests.fakes.openai_server import OpenAIServer, chunks, text
 from tests.loop.conftest import Answer, Stage, add, errors, results_sent, says, text_of, wants
 
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+
 
 @tool
 async def fails() -> None:
@@ -42,6 +44,20 @@ async def unlock(door: str, pin: str) -> str:
 async def fetch(headers: dict[str, str]) -> str:
     """Fetches a page."""
     return f"sent {headers}"
+
+
+@tool
+async def draw() -> dict[str, str]:
+    """Draws a picture."""
+    return {"title": "An owl", "image": PNG}
+
+
+async def test_picture_in_the_text_of_a_result_is_shown_and_leaves_a_mark() -> None:
+    stage = Stage([[wants("draw")], says("Here.")], [draw])
+    complete = next(event for event in await stage.play() if isinstance(event, ToolCallComplete))
+    assert complete.files == ({"type": "image", "url": f"data:image/png;base64,{PNG}"},)
+    assert complete.result == '{"title":"An owl","image":"[image, image/png, about 69 bytes: the user sees it]"}'
+    assert results_sent(stage) == [complete.result]
 
 
 async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:

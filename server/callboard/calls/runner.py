@@ -45,6 +45,7 @@ from callboard.calls.executor import execute, runs_in_thread
 from callboard.calls.forms import ChangesForm, UnfitAnswer, ask_until_fitting
 from callboard.calls.limits import Budget
 from callboard.calls.masking import mask_result
+from callboard.calls.pictures import Pictures
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import Tool, ToolResult, make_fingerprint
 from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
@@ -556,14 +557,16 @@ class CallRunner:
                 tool_call_id=call_id, tool_name=call.name, error=error, code=outcome.code, duration_ms=duration_ms
             )
         else:
-            outcome = replace(outcome, text=before + outcome.text)
+            pictures = Pictures(outcome.files)
+            text = pictures.take_from(before + outcome.text)
+            outcome = replace(outcome, text=text, files=tuple(pictures.files))
             end = ToolCallComplete(
                 tool_call_id=call_id,
                 tool_name=call.name,
-                result=outcome.text,
-                result_chars=len(outcome.text),
+                result=text,
+                result_chars=len(text),
                 duration_ms=duration_ms,
-                files=tuple(dict(file) for file in outcome.files),
+                files=tuple(pictures.files),
                 embeds=tuple(outcome.embeds),
             )
         self._events.send(end)

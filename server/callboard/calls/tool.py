@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MethodType
@@ -18,6 +19,7 @@ from typing_extensions import ParamSpec, TypeVar
 
 from callboard.calls.arguments import ReadArguments, schema_arguments
 from callboard.calls.context import ToolContext
+from callboard.calls.pictures import is_picture
 from callboard.errors import AgentError, RequestError, ToolError
 from callboard.redaction import MASK
 from callboard.text import storable
@@ -252,7 +254,8 @@ def _is_not_run_here() -> NoReturn:
 class ToolResult:
     """The result of a tool that returns more than text.
 
-    The model reads `text`, or `data` as JSON if `text` is empty. `files` are shown under the call:
+    The model reads `text`, or `data` as JSON if `text` is empty. A picture in it, as base64 or as a `data:` URL, is
+    shown with the `files` and leaves a short mark. `files` are shown under the call:
     `{"type": "image", "url": "data:image/png;base64,…"}`, or `{"type": "file", "name": "a.csv", "url": …}`, with a
     `data:` URL or a web address. `embeds` are HTML pages or URLs that are shown in frames. `sources` are citations
     (`Source`, or its fields as a dict). `plan` replaces the plan of the agent's work. `error` says why the call failed;
@@ -281,6 +284,8 @@ def as_result(value: object) -> ToolResult:
             return ToolResult(storable(value))
         case None:
             return ToolResult("")
+        case bytes() if is_picture(encoded := b64encode(value).decode()):
+            return ToolResult(encoded)
         case _:
             return ToolResult(_write_json(value))
 

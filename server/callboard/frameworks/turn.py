@@ -21,6 +21,7 @@ from callboard.agents.context import TurnContext
 from callboard.agents.notices import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER
 from callboard.calls import Tool, ToolCall, ToolResult
 from callboard.calls.forms import ask_until_fitting
+from callboard.calls.pictures import Pictures
 from callboard.calls.runner import CallRunner, EventBuffer
 from callboard.calls.running_tool import tools_around
 from callboard.calls.tool import as_result
@@ -351,9 +352,11 @@ async def run_openwebui_tool(turn: AdapterTurn, tool: Tool, /, **arguments: Any)
     result = as_result(await tool.function(**arguments))
     for source in result.sources:
         turn.add_source(Source.model_validate(source))
-    if result.files:
-        turn.add_files(result.files)
-    return result.text
+    pictures = Pictures(result.files)
+    text = pictures.take_from(result.text)
+    if pictures.files:
+        turn.add_files(pictures.files)
+    return text
 
 
 def to_text(output: object) -> str:

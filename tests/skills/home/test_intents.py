@@ -57,3 +57,11 @@ async def test_empty_arguments_are_not_sent_to_intents(
     async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
         await ToolRunner(opened, store).text(f"home_{intent}", name="Bed Light", **FILLED | arguments)
     assert assistant.called == [(intent, "light.bed_light", {"name": "Bed Light", **sent})]
+
+
+async def test_an_area_and_a_brightness_mean_its_lights(assistant: HomeAssistantServer, store: Store) -> None:
+    asked = {"area": "Living Room", "brightness": 40}
+    async with running(HomeAssistantIntents(assistant.url, TOKEN), store) as opened:
+        await ToolRunner(opened, store).text("home_HassLightSet", **asked)
+    lights = ["light.ceiling_lights", "light.living_room_rgbww_lights"]
+    assert [entity_id for _, entity_id, _ in assistant.called] == lights

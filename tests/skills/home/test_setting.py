@@ -168,6 +168,22 @@ async def test_area_and_kind_select_all_entities(room: Room, assistant: HomeAssi
     assert len(assistant.called) == 2
 
 
+async def test_area_and_settings_select_all_entities_of_the_only_kind_that_takes_them(
+    room: Room, assistant: HomeAssistantServer
+) -> None:
+    await room.home("set", area="kitchen", level_percent=40)
+    await room.home("set", area="living room", temperature=21)
+    assert [(name, entity_id) for name, entity_id, _ in assistant.called] == [
+        ("light.turn_on", "light.kitchen_lights"),
+        ("climate.set_temperature", "climate.hvac"),
+    ]
+    with pytest.raises(ToolError, match="in Living Room take that: cover, fan, light"):
+        await room.home("set", area="living room", level_percent=40)
+    with pytest.raises(ToolError, match="Nothing in Kitchen takes that"):
+        await room.home("set", area="kitchen", temperature=21)
+    assert len(assistant.called) == 2
+
+
 FILLED = {
     "area": "",
     "kind": "",

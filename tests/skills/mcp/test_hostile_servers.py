@@ -1,5 +1,6 @@
 """Broken and hostile servers: their lists and answers."""
 
+import base64
 import json
 from typing import Any
 
@@ -219,6 +220,36 @@ async def test_content_that_cannot_be_shown_is_described(plain: Make) -> None:
     ]
     assert result.files == ({"type": "image", "url": "data:image/gif;base64,AAAA"},)
     assert result.data == {"b": 1}
+
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(75_001)).decode()
+
+
+async def test_picture_outside_of_a_picture_block_is_shown(plain: Make) -> None:
+    rows: list[dict[str, Any]] = [
+        {"content": [{"type": "image", "data": PNG, "mimeType": "image/png"}], "structuredContent": {"image": PNG}},
+        {"content": [], "structuredContent": {"image": PNG}},
+        {"content": [{"type": "image", "data": PNG}]},
+        {"content": [{"data": PNG, "mimeType": "image/png"}]},
+        {"content": [{"type": "image", "data": PNG, "mimeType": "binary"}]},
+        {"content": [{"type": "image", "data": f"data:image/png;base64,{PNG}", "mimeType": "image/png"}]},
+        {"content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}]},
+        {"content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}]},
+        {"content": [{"type": "resource", "resource": {"uri": "file:///a", "blob": PNG}}]},
+        {"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": PNG}}]},
+        {"content": [{"type": "resource_link", "uri": f"data:image/png;base64,{PNG}", "name": "a.png"}]},
+        {"content": [{"type": "text", "text": f"![]({f'data:image/png;base64,{PNG}'})"}]},
+        {"content": [{"type": "text", "text": json.dumps({"image": PNG})}], "structuredContent": {"image": PNG}},
+        {"toolResult": {"image": PNG}},
+    ]
+    results = {f"t{number}": result for number, result in enumerate(rows)}
+    played = plain(*map(listed, results), results=results)
+    async with played.lifespan():
+        for name in results:
+            shown = await played.call(name)
+            assert (name, shown.files) == (name, ({"type": "image", "url": f"data:image/png;base64,{PNG}"},))
+            assert "[image, image/png, about 75018 bytes: the user sees it]" in shown.text
+            assert len(shown.text) < 300
 
 
 FOUND = {"issues": [{"number": 7, "title": "The oven is cold"}, {"number": 9, "title": "The oven is hot"}]}

@@ -209,6 +209,36 @@ async def test_http_error_for_one_call_fails_only_that_call(status: int, headers
         assert server.initialized == 1
 
 
+def redirecting(server: ForgetfulServer) -> Played:
+    headers = {"Authorization": "Bearer open-sesame"}
+    return Played(RunningServer(ServerDeclaration("far", url=f"{server.url[:-3]}moved", headers=headers), *QUICK))
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_redirect_within_the_origin_keeps_method_body_and_headers(status: int) -> None:
+    async with ForgetfulServer(401, "no session") as server:
+        server.moved = (status, "/mcp")
+        async with redirecting(server).running() as far:
+            assert [(await far.call("run")).text for _ in range(2)] == ["run 1", "run 2"]
+            server.forget()
+            assert (await far.call("run")).text == "run 3"
+        assert server.authorized == {"Bearer open-sesame"}
+        assert not server.sessions
+
+
+@pytest.mark.parametrize(
+    ("status", "target"), [(307, "http://localhost:1/mcp"), (308, "http://u:p@localhost:1/mcp"), (307, "/moved")]
+)
+async def test_redirect_to_another_origin_or_itself_is_told(status: int, target: str, log: Log) -> None:
+    async with ForgetfulServer() as server:
+        server.moved = (status, target)
+        async with redirecting(server).lifespan():
+            lost = await log.until("mcp_server_lost")
+        assert "Redirect to http://" in lost["reason"]
+        assert "not followed; use that URL" in lost["reason"]
+        assert server.initialized == 0
+
+
 @pytest.mark.parametrize("media_type", ["application/json", "text/event-stream"])
 async def test_lone_surrogate_is_replaced_and_invalid_json_fails_call(
     media_type: str,

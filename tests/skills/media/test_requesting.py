@@ -76,18 +76,24 @@ async def test_title_that_does_not_fit_the_number_is_refused(media: Media, seerr
     assert seerr.requests == []
 
 
-async def test_a_title_may_be_in_the_language_in_which_it_was_shown(media: Media, seerr: SeerrServer) -> None:
+async def test_title_may_be_in_any_language(media: Media, seerr: SeerrServer) -> None:
     seerr.own("movie", 1022789, 1)
-    seerr.add(movie(1022789, "Inside Out 2", "2024-06-11", translations={"de": {"title": "Alles steht Kopf 2"}}))
+    german = {"title": "Alles steht Kopf"}
+    seerr.add(movie(150540, "Inside Out", "2015-06-17", translations={"de": german}))
+    german = {"title": "Alles steht Kopf 2"}
+    seerr.add(movie(1022789, "Inside Out 2", "2024-06-11", translations={"de": german}))
     inside: dict[str, Any] = {"tmdb_id": 1022789, "media_type": "movie"}
+    for title in ("Alles steht Kopf", "Dune", "Alles steht Kopf 2 (2015)", "Alles steht Kopf 2 (2024) [tmdb:150540]"):
+        with pytest.raises(ToolError, match="Not done"):
+            await media.text("media_request", **inside, title=title)
+    for title in ("Alles steht Kopf 2", "Alles steht Kopf 2 (2024)", "Alles steht Kopf 2 (2024), movie [tmdb:1022789]"):
+        await media.text("media_report_issue", **inside, title=title, problem="other", message="No")
+    # Another movie is called so.
+    seerr.add(movie(1, "Alles steht Kopf 2"))
     with pytest.raises(ToolError, match="not 'Alles steht Kopf 2'"):
         await media.text("media_request", **inside, title="Alles steht Kopf 2")
     await media.text("media_trending", language="de")
-    await media.text("media_report_issue", **inside, title="Alles steht Kopf 2", problem="other", message="No")
-    for title in ("Alles steht Kopf", "Dune"):
-        with pytest.raises(ToolError, match="Not done"):
-            await media.text("media_request", **inside, title=title)
-    await media.text("media_request", **inside, title="Alles steht Kopf 2 (2024) [tmdb:1022789]")
+    await media.text("media_request", **inside, title="Alles steht Kopf 2")
     assert len(seerr.requests) == 1
 
 
@@ -107,6 +113,11 @@ async def test_requests_are_listed_newest_first_with_titles_and_pages(media: Med
     assert first[-1] == "More with page=2, of 2."
     assert "- Severance (2022), series [tmdb:95396], season 2: approved" in await media.text("media_requests", page=2)
     assert await media.text("media_requests", page=3) == "No more requests."
+    seerr.requests[-1] |= {"media": None}
+    seerr.requests[-2] |= {"type": "music"}
+    listed = (await media.text("media_requests")).splitlines()
+    assert listed[1].startswith("- A movie that Seerr no longer knows: approved, not in the library. Request 11 of Ada")
+    assert listed[2].startswith("- Film 8 (2020)")
     assert await media.text("media_requests", state="failed") == "No such requests."
 
 

@@ -10,6 +10,7 @@ from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_
 from langgraph.types import Command
 
 from callboard.calls import ToolCall
+from callboard.calls.pictures import picture_type
 from callboard.errors import InvalidArguments
 from callboard.frameworks.turn import to_source
 from callboard.models import ChatDict, with_valid_arguments
@@ -86,17 +87,21 @@ def to_files(message: ToolMessage) -> list[dict[str, Any]]:
 
 
 def to_file(block: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a content block with media as Open WebUI shows it: a block of LangChain's own or OpenAI's `image_url`."""
+    """Return a content block with media, of LangChain, OpenAI, Anthropic or MCP, as Open WebUI shows it."""
     kind = block.get("type")
-    url = block.get("url")
+    source = block.get("source")
+    held = source if isinstance(source, Mapping) else block
+    url = held.get("url")
     if kind == "image_url":
         address = block.get("image_url")
         kind = "image"
         url = address.get("url") if isinstance(address, Mapping) else address
     if kind not in MEDIA_TYPES:
         return None
-    if not url and (data := block.get("base64") or block.get("data")):
-        url = f"data:{block.get('mime_type') or 'application/octet-stream'};base64,{data}"
+    if not url and (data := held.get("base64") or held.get("data")):
+        types = (held.get(key) for key in ("mime_type", "media_type", "mimeType"))
+        content_type = next(filter(None, types), "") or picture_type(str(data))
+        url = f"data:{content_type or 'application/octet-stream'};base64,{data}"
     name = (block.get("extras") or {}).get("filename")
     return {"type": kind, "url": url, **({"name": name} if name else {})} if url else None
 

@@ -45,6 +45,12 @@ class Change:
         taken = self.command is None or self.command in COMMANDS.get(domain, {})
         return taken and self._effective_settings(entity).keys() <= SETTINGS.get(domain, {}).keys()
 
+    def find_unsupported(self, entity: Entity) -> list[str]:
+        """Return the command and the settings that the entity itself does not support."""
+        able = list_abilities(entity)
+        requested = [*([self.command] if self.command else []), *self._effective_settings(entity)]
+        return [word for word in requested if word not in able]
+
     def plan(self, entity: Entity) -> dict[str, dict[str, Any]]:
         """Return the arguments of each service (`light.turn_on`) to call, in order.
 
@@ -81,11 +87,9 @@ class Change:
 
     def _refuse_unsupported(self, entity: Entity) -> None:
         able = list_abilities(entity)
-        requested = [*([self.command] if self.command else []), *self._effective_settings(entity)]
-        wrong = [word for word in requested if word not in able]
         if not able:
             raise ToolError(f"{entity} is a {entity.domain}: it can only be read, not set.")
-        if wrong:
+        if wrong := self.find_unsupported(entity):
             raise ToolError(f"{entity} is a {entity.domain}: it takes {', '.join(able)}, not {', '.join(wrong)}.")
 
 

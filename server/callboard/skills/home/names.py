@@ -97,8 +97,11 @@ def find_entity(
     raise ToolError(f"There is no '{name}'{place}. {hint}")
 
 
-def find_all(home: HomeSnapshot, area: Area, kind: str, change: Change) -> list[Entity]:
-    """Return all entities of `kind` in `area` that support the change. Raises `ToolError` if there are none."""
+def find_all(home: HomeSnapshot, area: Area, kind: str | None, change: Change) -> list[Entity]:
+    """Return all entities in `area` that support the change, of `kind` if it is given.
+
+    Raises `ToolError` if there are none, and without `kind` if several kinds support the change.
+    """
     found = [
         entity
         for entity in home.entities
@@ -106,10 +109,14 @@ def find_all(home: HomeSnapshot, area: Area, kind: str, change: Change) -> list[
         and entity.is_exposed
         and entity.is_named
         and is_of_kind(entity, kind)
-        and change.is_supported_by(entity)
+        and (change.is_supported_by(entity) if kind else not (entity.is_secondary or change.find_unsupported(entity)))
     ]
     if not found:
-        raise ToolError(f"Nothing of the kind {kind} in {area.name} takes that. Use action query to list the entities.")
+        what = f"of the kind {kind} in {area.name}" if kind else f"in {area.name}"
+        raise ToolError(f"Nothing {what} takes that. Use action query to list the entities.")
+    domains = sorted({entity.domain for entity in found})
+    if not kind and len(domains) > 1:
+        raise ToolError(f"Several kinds of things in {area.name} take that: {', '.join(domains)}. Give the kind.")
     return found
 
 

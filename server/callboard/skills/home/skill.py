@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, assert_never
 from pydantic import Field
 
 from callboard.calls import ToolContext, tool
-from callboard.errors import ToolError
+from callboard.errors import InvalidArguments, ToolError
 from callboard.extras import how_to_install, is_installed
-from callboard.skills.actions import require
 from callboard.skills.home.address import HomeAddress, HomeAssistantSettings
 from callboard.skills.home.change import MAX_CHANGES_PER_TURN, Change, reserve_changes
 from callboard.skills.home.names import find_all, find_area, find_entity, is_of_kind, matches, normalize_words
@@ -105,8 +104,17 @@ class HomeAssistant(Skill):
         # Imported here because it belongs to an extra.
         from callboard.skills.home.connection import connect
 
-        # Home Assistant's own intents work the same way: HassTurnOff may have only an area and a domain.
-        is_wide = action == "set" and bool(area and kind and not names)
+        settings: dict[SettingName, int | float | str | None] = {
+            "level_percent": level_percent,
+            "color": color,
+            "color_temperature_kelvin": color_temperature_kelvin,
+            "temperature": temperature,
+            "option": option,
+            "value": value,
+        }
+        change = Change.from_arguments(command, settings)
+        # As in Home Assistant: HassTurnOff may have only an area and a domain, HassLightSet an area and a brightness.
+        is_wide = action == "set" and bool(area and (kind or (change.settings and not command)) and not names)
         if action != "query" and not is_wide:
             _check_targets(action, names)
         async with connect(self._address) as assistant:
@@ -118,16 +126,7 @@ class HomeAssistant(Skill):
                 case "get":
                     return "\n".join(map(render_details, _find_entities(snapshot, names, place, kind)))
                 case "set":
-                    settings: dict[SettingName, int | float | str | None] = {
-                        "level_percent": level_percent,
-                        "color": color,
-                        "color_temperature_kelvin": color_temperature_kelvin,
-                        "temperature": temperature,
-                        "option": option,
-                        "value": value,
-                    }
-                    change = Change.from_arguments(command, settings)
-                    if place and kind and is_wide:
+                    if place and is_wide:
                         entities = find_all(snapshot, place, kind, change)
                     else:
                         entities = _find_entities(snapshot, names, place, kind, change)
@@ -212,7 +211,9 @@ def _find_entities(
 
 
 def _check_targets(action: Literal["get", "set"], names: Sequence[str]) -> None:
-    require(names or None, "targets", action)
+    if not names:
+        wide = ", or 'kind' beside 'area'" if action == "set" else ""
+        raise InvalidArguments(f"The action '{action}' needs the argument 'targets'{wide}: give it and call again.")
     most = MAX_TARGETS_READ if action == "get" else MAX_CHANGES_PER_TURN
     if len(names) > most:
         raise ToolError(f"{action} takes at most {most} targets, not {len(names)}. Nothing was done.")

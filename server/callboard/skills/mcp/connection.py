@@ -190,7 +190,7 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
             raise ConnectionRefusedError("it compresses its answers, although `Accept-Encoding: identity` forbids it")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
-        call = sent_call.get() if _is_call(response.request) else None
+        call = sent_call.get() if await _is_call(response.request) else None
         if call is not None:
             call.has_session = MCP_SESSION_ID in response.request.headers
         if call is not None and call.has_session and await _is_session_forgotten(response):
@@ -207,8 +207,9 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks)
 
 
-def _is_call(request: httpx2.Request) -> bool:
-    return request.method == "POST" and json.loads(request.content or b"{}").get("method") == "tools/call"
+async def _is_call(request: httpx2.Request) -> bool:
+    # Read, because httpx2 gives the request after a redirect its body as a stream.
+    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") == "tools/call"
 
 
 def _describe_status(response: httpx2.Response) -> str:

@@ -20,6 +20,7 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
+from callboard.calls.pictures import is_picture
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TOOLS
 from callboard.skills.mcp.schema import clean_schema
 from callboard.skills.mcp.signals import ENDED, Signals
@@ -168,9 +169,12 @@ def _make_text(text: str) -> dict[str, Any]:
 
 
 def _shorten(value: object) -> object:
-    """Return a JSON value with long texts cut, because a block of an unknown type may contain a film in base64."""
+    """Return a JSON value with long texts cut, because a block of an unknown type may contain a film in base64.
+
+    Pictures are kept: the session takes them out.
+    """
     match value:
-        case str() if len(value) > MAX_SHOWN_CHARS:
+        case str() if len(value) > MAX_SHOWN_CHARS and not is_picture(value):
             return f"{value[:MAX_SHOWN_CHARS]}… [{len(value) - MAX_SHOWN_CHARS} more characters]"
         case dict():
             return {key: _shorten(item) for key, item in value.items()}

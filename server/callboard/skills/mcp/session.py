@@ -28,6 +28,7 @@ from mcp_types import Tool as McpTool
 from pydantic_core import from_json, to_json
 
 from callboard.calls import ToolContext, ToolResult
+from callboard.calls.pictures import Pictures, describe_size, is_picture
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
@@ -47,15 +48,8 @@ MAX_RESULT_CHARS = 100_000
 """The longest part of a result that a model is sent."""
 
 MAX_ERROR_CHARS = 4_000
-MAX_FILES = 20
-MAX_FILE_CHARS = 20_000_000
-"""The largest picture, in characters of base64."""
 
 _log = structlog.get_logger(__name__)
-
-_IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}\s*", re.ASCII)
-"""Possessive (`*+`), because both parts match blanks: backtracking over 32,000 of them takes 7 s."""
 
 _UNEXPLAINED = "Server returned an error response"
 """The SDK's message for an unsuccessful HTTP status without a JSON-RPC body."""
@@ -181,22 +175,23 @@ def means_lost_session(error: MCPError) -> bool:
 
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
     """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
-    files: list[dict[str, Any]] = []
     # The event of a failed call has no files.
-    parts = [_read_block(block, None if result.is_error else files) for block in result.content]
+    pictures = Pictures(can_show=not result.is_error)
+    parts = [_read_block(block, pictures) for block in result.content]
     text = hide("\n\n".join(filter(None, parts)))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
-    shown = hide(written)
+    public = hide(written)
+    shown = pictures.take_from(public)
     limit = MAX_ERROR_CHARS if result.is_error else MAX_RESULT_CHARS
-    if len(text) + len(shown) <= limit and _says_more(structured, len(written), result.content, parts):
+    if len(text) + len(shown) <= limit and _says_more(structured, len(shown), result.content, parts):
         text = "\n\n".join(filter(None, (text, shown)))
     text = truncate(text or shown, limit)
     if result.is_error:
         raise ToolError(text or f"The MCP server '{server}' reported a failure without a reason.")
     # Only text can be cut or have secrets removed. Structured data is kept unchanged or dropped.
-    data = structured if shown == written and len(written) <= MAX_RESULT_CHARS else None
-    return ToolResult(text, files=tuple(files), data=data)
+    data = structured if public == written and len(written) <= MAX_RESULT_CHARS else None
+    return ToolResult(text, files=tuple(pictures.files), data=data)
 
 
 def _says_more(structured: Any, length: int, content: Sequence[ContentBlock], parts: Sequence[str]) -> bool:
@@ -234,34 +229,23 @@ def truncate(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[cut here: {len(text) - limit} more characters. Ask for less at a time.]"
 
 
-def _read_block(block: ContentBlock, files: list[dict[str, Any]] | None) -> str:
-    """Return a block as text, and add a picture that can be shown to `files`; without these, none can be shown."""
+def _read_block(block: ContentBlock, pictures: Pictures) -> str:
+    """Return a block as text, with a mark in place of each picture."""
     match block:
         case TextContent():
-            return block.text
+            return pictures.take_from(block.text)
         case ImageContent():
-            return _read_image(block.data, block.mime_type, files)
+            return pictures.take(block.data, block.mime_type)
         case AudioContent():
-            return f"[audio, {block.mime_type}, {_describe_size(block.data)}: it cannot be played here]"
+            return f"[audio, {block.mime_type}, {describe_size(block.data)}: it cannot be played here]"
         case ResourceLink():
-            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description)))
+            link = " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description)))
+            return pictures.take_from(link)
         case EmbeddedResource(resource=TextResourceContents() as resource):
-            return f"{resource.uri}:\n{resource.text}"
+            return pictures.take_from(f"{resource.uri}:\n{resource.text}")
         case EmbeddedResource(resource=BlobResourceContents() as resource):
             kind = resource.mime_type or "no known type"
-            if kind.startswith("image/"):
-                return _read_image(resource.blob, kind, files)
-            return f"[file {resource.uri}, {kind}, {_describe_size(resource.blob)}: it cannot be shown here]"
+            if kind.startswith("image/") or is_picture(resource.blob):
+                return pictures.take(resource.blob, kind)
+            return f"[file {resource.uri}, {kind}, {describe_size(resource.blob)}: it cannot be shown here]"
     return ""
-
-
-def _read_image(data: str, mime_type: str, files: list[dict[str, Any]] | None) -> str:
-    has_room = len(files or ()) < MAX_FILES and len(data) <= MAX_FILE_CHARS
-    if files is not None and has_room and _IMAGE_TYPE.fullmatch(mime_type) and _BASE64.fullmatch(data):
-        files.append({"type": "image", "url": f"data:{mime_type};base64,{''.join(data.split())}"})
-        return f"[image, {mime_type}, {_describe_size(data)}: the user sees it]"
-    return f"[image, {mime_type[:64]}, {_describe_size(data)}: it cannot be shown here]"
-
-
-def _describe_size(base64: str) -> str:
-    return f"about {len(base64) * 3 // 4} bytes"

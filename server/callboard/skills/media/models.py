@@ -1,12 +1,13 @@
 """Models of Seerr's API v1, with only the fields that are read.
 
 Movies and series share one class: a movie has `title` and `releaseDate`, a series `name` and `firstAirDate`. Their data
-comes from TMDB, where any field may be missing or null. The client removes nulls.
+comes from TMDB, where any field may be missing or null. The client removes nulls. Lists leave out results that cannot
+be read.
 """
 
 from typing import Literal
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, OnErrorOmit
 from pydantic.alias_generators import to_camel
 
 MediaType = Literal["movie", "tv"]
@@ -63,7 +64,7 @@ class Entries(Wire):
 
     page: int
     total_pages: int
-    results: tuple[Entry, ...]
+    results: tuple[OnErrorOmit[Entry], ...]
 
 
 class NamedThing(Wire):
@@ -110,7 +111,7 @@ class Request(Wire):
     id: int
     type: MediaType
     status: int
-    media: MediaInfo
+    media: MediaInfo | None = None
     seasons: tuple[SeasonState, ...] = ()
     requested_by: str = Field(default="an unknown user", validation_alias=AliasPath("requestedBy", "displayName"))
     created_at: str = ""
@@ -121,4 +122,4 @@ class Requests(Wire):
 
     pages: int = Field(validation_alias=AliasPath("pageInfo", "pages"))
     total: int = Field(validation_alias=AliasPath("pageInfo", "results"))
-    results: tuple[Request, ...]
+    results: tuple[OnErrorOmit[Request], ...]

@@ -4,7 +4,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from callboard.errors import ToolError
 from callboard.skills.actions import one_line
 from callboard.skills.media.models import Entries, Entry, MediaInfo, MediaType
 
@@ -80,21 +79,32 @@ class ShownTitles:
         return self._names.get((kind, number), frozenset())
 
 
-def check_title(entry: Entry, kind: MediaType, expected: str, shown: ShownTitles) -> None:
-    """Check that the title which the model named, and the user saw, belongs to its number. Raises `ToolError` if not.
+def is_title(entry: Entry, kind: MediaType, expected: str, shown: ShownTitles) -> bool:
+    """Return whether the title which the model named, and the user saw, belongs to its number, as far as is known here.
 
     The title may be written as by `render_title`, with year, kind and number. Of these only the number is checked.
     """
     known = _normalized_names(entry) | shown.names(kind, entry.id)
     written = _WRITTEN_TITLE.fullmatch(expected)
-    is_written = (
-        written is not None and int(written["number"]) == entry.id and _normalize_title(written["name"]) in known
+    if written and int(written["number"]) == entry.id and _normalize_title(written["name"]) in known:
+        return True
+    return _normalize_title(expected) in known | {name + entry.year for name in known}
+
+
+def bare_title(entry: Entry, expected: str) -> str:
+    """Return a title without the entry's year and number; with them if they are another entry's."""
+    written = _WRITTEN_TITLE.fullmatch(expected)
+    if written and int(written["number"]) == entry.id:
+        return written["name"]
+    return expected.removesuffix(f" ({entry.year})")
+
+
+def is_first(entry: Entry, kind: MediaType, title: str, found: Entries) -> bool:
+    """Return whether a search for the title finds the entry first, and no other one that is called so."""
+    titles = [one for one in found.results if one.media_type == kind]
+    return [one.id for one in titles[:1]] == [entry.id] and not any(
+        _normalize_title(title) in _normalized_names(one) for one in titles[1:]
     )
-    if not is_written and _normalize_title(expected) not in known | {name + entry.year for name in known}:
-        raise ToolError(
-            f"Not done: that number is {render_title(entry, kind)}, not '{one_line(expected, 100)}'. If it is what the "
-            "user wants, call again with its title; otherwise find the right number with media_search."
-        )
 
 
 def _normalized_names(entry: Entry) -> frozenset[str]:

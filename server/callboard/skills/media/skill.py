@@ -23,7 +23,9 @@ from callboard.skills.media.rendering import (
     KINDS,
     REQUEST_STATES,
     ShownTitles,
-    check_title,
+    bare_title,
+    is_first,
+    is_title,
     render_availability,
     render_list,
     render_title,
@@ -215,7 +217,7 @@ class Seerr(Skill):
         """
         async with self._connect() as seerr:
             details = await _read_details(seerr, tmdb_id, media_type)
-            check_title(details, media_type, title, self._shown)
+            await self._check_title(seerr, details, media_type, title)
             body: dict[str, object] = {"mediaType": media_type, "mediaId": tmdb_id, "is4k": False}
             if media_type == "tv":
                 body["seasons"] = _check_seasons(details, seasons)
@@ -271,7 +273,7 @@ class Seerr(Skill):
         """
         async with self._connect() as seerr:
             details = await _read_details(seerr, tmdb_id, media_type)
-            check_title(details, media_type, title, self._shown)
+            await self._check_title(seerr, details, media_type, title)
             if details.media_info is None:
                 title = render_title(details, media_type)
                 raise ToolError(f"{title} is not in the library, so no problem with it can be reported.")
@@ -285,6 +287,18 @@ class Seerr(Skill):
                 body |= {"problemSeason": season or 0, "problemEpisode": episode or 0}
             created = await seerr.post(Created, "/issue", body)
         return f"Reported as issue {created.id}: {problem} of {render_title(details, media_type)}."
+
+    async def _check_title(self, seerr: SeerrClient, details: Details, media_type: MediaType, title: str) -> None:
+        """Raise `ToolError` unless the title which the model named, and the user saw, belongs to its number."""
+        if is_title(details, media_type, title, self._shown):
+            return
+        # TMDB's search knows the titles in every language; details have the server's only.
+        bare = bare_title(details, title)
+        if not is_first(details, media_type, bare, await seerr.get(Entries, "/search", query=bare)):
+            raise ToolError(
+                f"Not done: that number is {render_title(details, media_type)}, not '{one_line(title, 100)}'. If it is "
+                "what the user wants, call again with its title; otherwise find the right number with media_search."
+            )
 
 
 async def _read_details(seerr: SeerrClient, tmdb_id: int, media_type: MediaType) -> Details:
@@ -372,15 +386,20 @@ def _render_outcome(created: Created, details: Details, media_type: MediaType) -
 
 
 async def _render_request(seerr: SeerrClient, request: Request) -> str:
-    tmdb_id = request.media.tmdb_id or 0
-    try:
-        name = render_title(await _read_details(seerr, tmdb_id, request.type), request.type)
-    except ToolError:
-        # A title that TMDB no longer has must not hide the other requests.
-        name = f"A {KINDS[request.type]} whose title cannot be read [tmdb:{tmdb_id}]"
     seasons = ", ".join(str(season.season_number) for season in request.seasons)
     return (
-        f"- {name}{f', season {seasons}' if seasons else ''}: {REQUEST_STATES.get(request.status, 'made')}, "
-        f"{render_availability(request.media)}. Request {request.id} of {request.requested_by}, "
-        f"{request.created_at[:10]}"
+        f"- {await _name_request(seerr, request)}{f', season {seasons}' if seasons else ''}: "
+        f"{REQUEST_STATES.get(request.status, 'made')}, {render_availability(request.media)}. "
+        f"Request {request.id} of {request.requested_by}, {request.created_at[:10]}"
     )
+
+
+async def _name_request(seerr: SeerrClient, request: Request) -> str:
+    tmdb_id = request.media.tmdb_id if request.media else None
+    if tmdb_id is None:
+        return f"A {KINDS[request.type]} that Seerr no longer knows"
+    try:
+        return render_title(await _read_details(seerr, tmdb_id, request.type), request.type)
+    except ToolError:
+        # A title that TMDB no longer has must not hide the other requests.
+        return f"A {KINDS[request.type]} whose title cannot be read [tmdb:{tmdb_id}]"
