@@ -9,6 +9,7 @@ import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from callboard._history.endpoint_rules import NO_ANSWER
 from callboard.agents import RunContext
 from callboard.errors import ModelRateLimited
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
@@ -220,7 +221,7 @@ INPUTS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     ),
     "a call without an output, and an output without a call": (
         [USER, fc("a"), fco("b"), USER],
-        [{"role": "user", "content": "hi\n\nhi"}],
+        [USER, {"role": "assistant", "content": NO_ANSWER}, USER],
     ),
 }
 
