@@ -1,4 +1,4 @@
-"""Finds out what the texts of a call contain: JSON or a picture. Does no I/O."""
+"""Detects JSON and pictures in the texts of a call. Does no I/O."""
 
 import json
 import re

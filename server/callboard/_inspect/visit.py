@@ -52,7 +52,7 @@ class Visit:
         return self.user is None or self.user == user_id
 
     def may_act_for(self, user_id: str | None) -> bool:
-        """Return whether the pages may decide and change what is this user's; None stands for no user."""
+        """Return whether the pages may answer questions and change data of this user; None stands for no user."""
         return user_id is None or not self.users_sign
 
     def check_may_act_for(self, user_id: str | None) -> None:

@@ -61,7 +61,7 @@ class _Connection(aiosqlite.Connection):
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is self._thread:
             return fn(*args, **kwargs)
-        return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call] # aiosqlite has no types here
 
 
 class _QueueTimeout(TimeoutError):
