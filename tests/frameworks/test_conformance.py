@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from callboard.agents import AgentLike, RunContext
-from callboard.calls.approval import TOOL_CHANGED
+from callboard.calls.approval import REFUSED, TOOL_CHANGED
 from callboard.models import ChatDict, ScriptedModel, TokenUsage
+from callboard.models.messages import content_text
 from callboard.observers import ModelAnswered, ModelAsked, RunPrepared
 from callboard_protocol import (
     Done,
@@ -18,6 +19,7 @@ from callboard_protocol import (
     Event,
     InputRequest,
     Message,
+    Parked,
     RunStart,
     ToolCallArgsDelta,
     ToolCallComplete,
@@ -26,7 +28,7 @@ from callboard_protocol import (
     ToolRequest,
     Usage,
 )
-from tests.fakes.openai_server import Body, OpenAIServer, chunks, finish, text
+from tests.fakes.openai_server import Body, OpenAIServer, call, chunks, finish, text
 from tests.frameworks import agno_agents, langgraph_agents
 from tests.frameworks.columns import FRAMEWORKS, Column
 from tests.frameworks.scenario import ADD, INSTRUCTIONS, calls, says, scenario
@@ -34,7 +36,7 @@ from tests.frameworks.scenarios import SCENARIOS, Scenario
 from tests.frameworks.stage import Framework, Performance, is_system, perform
 from tests.frameworks.toolbox import Toolbox
 from tests.runs.promises import check
-from tests.serving import numbered, request, serving
+from tests.serving import Service, numbered, request, serving
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 
@@ -205,6 +207,51 @@ def sent(messages: Sequence[ChatDict]) -> list[Any]:
         for message in messages
         if message["role"] not in ("system", "developer")
     ]
+
+
+# --- A call that waits while its run has ended -----------------------------------------------------------------------
+
+WIPES = [call("wipe", f'{{"disk": "{disk}"}}', index=at, call_id=f"c{at}") for at, disk in enumerate("CD", 1)]
+ADDS = call("add", ADD[1], index=0, call_id="c0")
+
+
+@every_framework
+async def test_call_waits_over_restarts_and_runs_once_when_it_is_allowed(framework: Column, tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    script = [chunks(text("I do it. "), ADDS, *WIPES, finish("tool_calls")), says("Done.")]
+    seen: list[Event] = []
+
+    async def answer(service: Service, request_id: str, value: object, **more: Any) -> None:
+        given = {"request_id": request_id, "value": value, **more}
+        assert (await service.client.post("/v1/runs/r/input?user_id=ann", json=given)).status_code == 202
+
+    async with OpenAIServer(script) as model:
+        for number, (request_id, allowed) in enumerate([("", None), ("approve:c1", True), ("approve:c2", False)]):
+            async with (
+                framework.agent(model.base_url, ["add", "wipe"], toolbox) as agent,
+                serving(tmp_path, agent) as service,
+            ):
+                if number == 0:
+                    ids = {"agent": "agent", "run_id": "r", "chat_id": "c", "message_id": "m", "user": {"id": "ann"}}
+                    body = request(**ids, approvals_wait=True)
+                    async with service.client.stream("POST", "/v1/runs", json=body) as response:
+                        async for _, event in numbered(response):
+                            seen.append(event)
+                            if isinstance(event, InputRequest):
+                                await answer(service, event.request_id, None, asked=False)
+                else:
+                    await answer(service, request_id, allowed)
+                    async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
+                        seen = [event async for _, event in numbered(response)]
+                assert isinstance(seen[-1], Done if number == 2 else Parked)
+                # A framework that asks about its calls together runs them after the last answer.
+                assert number == 1 or toolbox.wiped == ["C"] * (number == 2)
+    assert [event.tool_call_id for event in seen if isinstance(event, ToolCallStart)] == ["c0", "c1", "c2"]
+    assert "".join(event.content for event in seen if isinstance(event, Message)) == "I do it. Done."
+    [_, last] = model.requests
+    results = [content_text(one["content"]) for one in last["messages"] if one["role"] == "tool"]
+    assert results[:2] == ["5", "C is empty"]
+    assert REFUSED in results[2]
 
 
 # --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------

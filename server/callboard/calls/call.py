@@ -47,6 +47,7 @@ class ToolCall:
     `rescued`: it was in the text although the model was not asked to write calls there.
     `asks_first`: it runs without approval only if its tool is `read_only`.
     `needs_approval`: it runs only with approval, because an earlier server has asked for it.
+    `asked_fingerprint`: the tool's fingerprint in that server's question; None if the question was not sent.
     `is_changed`: the user has changed the arguments.
     `thought`: text of the model before the call, if the format shows that to the model again.
     `provider_id`: the endpoint's id for it, "" if it gave none. `details`: see `ToolCallDelta`.
@@ -60,6 +61,7 @@ class ToolCall:
     rescued: bool = False
     asks_first: bool = False
     needs_approval: bool = False
+    asked_fingerprint: str | None = None
     is_changed: bool = False
     thought: str = ""
     provider_id: str = field(default="", compare=False)

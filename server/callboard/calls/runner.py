@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -65,6 +65,9 @@ from callboard_protocol import (
 from callboard_protocol.events import FROM_TEXT_STATUS
 
 R = TypeVar("R")
+
+Apply = Callable[[], Awaitable[None]]
+"""Applies the user's answer to a call. Raises `ToolError` unless they agree."""
 
 CHANGES_NOTE = "The user changed the arguments of this call before they allowed it. It ran with"
 """The note for the model about the user's changes, before the changed arguments."""
@@ -142,6 +145,17 @@ class CallRunner:
         self._open: dict[str, RunningCall] = {}
         self.shown_tools: dict[str, object] = {}
         """A framework's tools by name, as its model is shown them. Only these of its tools can be allowed always."""
+        self.earlier_results: Mapping[str, str] = {}
+        """The results of a framework's calls that another server has ended, by call id."""
+        self.on_wait: Callable[[], object] = lambda: None
+        """Called when every open call of a framework waits for its approval."""
+        self._waiting: set[str] = set()
+        self._continued: Mapping[str, ToolCall] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether calls of a framework wait for their approval, and nothing else is open."""
+        return bool(self._waiting) and self._open.keys() <= self._waiting
 
     @property
     def is_over_limit(self) -> bool:
@@ -260,9 +274,10 @@ class CallRunner:
         is_from_text = call.call.asks_first and self.approval.is_needed_for_text(tool)
         self.approval.check_can_ask(tool.name, is_from_text=is_from_text)
         reason = FROM_TEXT if call.call.rescued else ""
-        shown = ToolCall(call.id, tool.name, tool.without_secrets(call.arguments))
+        shown = replace(call.call, arguments=tool.without_secrets(call.arguments))
         form = ChangesForm(call, self._context.redaction)
-        await self.approve(shown, tool=tool, reason=reason, form=form)
+        apply = await self._ask_approval(shown, tool=tool, reason=reason, form=form)
+        await apply()
         return form.call
 
     def _check_approval(self, call: ResolvedCall) -> bool | ToolError:
@@ -274,6 +289,15 @@ class CallRunner:
             return error
 
     # --- Calls that a framework runs --------------------------------------------------------------------------------
+
+    def continue_calls(self, unfinished: Sequence[ToolCall], results: Mapping[str, str]) -> None:
+        """Continue the calls of an answer that another server has begun.
+
+        Those that have a result do not run again; an adapter gives the framework `earlier_results` in their place.
+        """
+        self._continued = {call.id: call for call in unfinished}
+        self.earlier_results = results
+        self._context.begun.update(results)
 
     async def start(self, call: ToolCall) -> None:
         """Send the start of a call, and return when it is recorded. The tool must not run before that."""
@@ -300,6 +324,8 @@ class CallRunner:
 
     def reject(self, rejected: RejectedCall) -> None:
         """Send the start and the error of a call that the framework does not run, for example of an unknown tool."""
+        if rejected.call.id in self.earlier_results:
+            return
         self.budget.refuse(rejected.error)
         self._send_start(rejected.call)
         self.fail(rejected.call.id, rejected.error)
@@ -325,11 +351,14 @@ class CallRunner:
             # Counted as a refusal, so that a model that asks again and again reaches a limit.
             self.budget.refuse(error)
             raise
-        await self._context.spend()
+        continued = self._continued.get(call.id)
+        if continued is None:
+            await self._context.spend()
         running = self._open.get(call.id)
         # The framework may have asked already.
         is_approved = running is not None and running.is_approved
-        if self.approval.names(call.name) and not is_approved:
+        needs_approval = self.approval.names(call.name) or (continued is not None and continued.needs_approval)
+        if needs_approval and not is_approved:
             await self.approve(call)
         return await self.run_part(call.id, call.name, perform)
 
@@ -409,23 +438,63 @@ class CallRunner:
 
     # --- Both kinds -------------------------------------------------------------------------------------------------
 
-    async def approve(
+    async def approve_all(self, calls: Sequence[ToolCall]) -> list[ToolError | None]:
+        """Start calls of a framework, and ask the user about all of them before the framework runs one.
+
+        Return why each of them may not run; None if it may. If one of them waits, the method does not return: an
+        exception would pass through code of the framework.
+        """
+        for call in calls:
+            await self.start(call)
+        asked = [call for call in calls if call.id not in self.earlier_results]
+        answers = await asyncio.gather(*map(self._ask_approval, asked), return_exceptions=True)
+        if any(isinstance(answer, CallWaits) for answer in answers):
+            await self._wait_for_end(asked)
+        decisions = await asyncio.gather(*map(_decide, answers))
+        refusals = {call.id: refused for call, refused in zip(asked, decisions, strict=True)}
+        return [refusals.get(call.id) for call in calls]
+
+    async def approve(self, call: ToolCall, *, is_again: bool = False) -> None:
+        """Ask the user whether a call of a framework that has started may run.
+
+        `is_again`: the arguments have changed since the user agreed. Raises `ToolError` unless they agree. If the call
+        waits, the method does not return, as `approve_all`.
+        """
+        try:
+            apply = await self._ask_approval(call, again=CHANGED_SINCE_CONSENT if is_again else "")
+        except CallWaits:
+            await self._wait_for_end([call])
+        else:
+            await apply()
+
+    async def _wait_for_end(self, calls: Iterable[ToolCall]) -> None:
+        """Keep the framework from going on until the run ends."""
+        self._waiting.update(call.id for call in calls)
+        self._tell_if_waiting()
+        await asyncio.get_running_loop().create_future()
+
+    def _tell_if_waiting(self) -> None:
+        if self.is_waiting:
+            self.on_wait()
+
+    async def _ask_approval(
         self,
         call: ToolCall,
         *,
         tool: Tool | None = None,
         reason: str = "",
         form: ChangesForm | None = None,
-        is_again: bool = False,
-    ) -> None:
+        again: str = "",
+    ) -> Apply:
         """Ask the user whether a call that has started may run, with their changes in `form`.
 
-        If the tool changes before the answer, the user is asked again. `is_again`: the arguments have changed since the
-        user agreed. Raises `ToolDenied` unless they agree, and `CallWaits`.
+        If the tool changes before the answer, also since an earlier server asked, the user is asked again. `again`: the
+        reason why an earlier answer does not count. Return what applies the answer. Raises `ToolError` and `CallWaits`.
         """
         self.approval.check_can_ask(call.name)
-
-        fingerprint = self._find_fingerprint(call.name, tool)
+        fingerprint = self._continued.get(call.id, call).asked_fingerprint
+        if fingerprint is None:
+            fingerprint = self._find_fingerprint(call.name, tool)
         request = self.approval.request(
             call.name,
             read_object(call.arguments),
@@ -435,10 +504,8 @@ class CallRunner:
             form=form.schema if form else {},
             fingerprint=fingerprint,
         )
-        if is_again:
-            # With another id, because the answer to the first question does not count.
-            again = request.model_copy(update={"request_id": f"{request.request_id}:changed"})
-            request = add_reason(again, CHANGED_SINCE_CONSENT)
+        if again:
+            request = add_reason(request.model_copy(update={"request_id": f"changed:{request.request_id}"}), again)
         # The recorder drops a question that already has an answer, see `Inputs.open`.
         remembered = self.approval.remembered if request.remember else None
         if remembered and await remembered.answer(request, call.name):
@@ -448,9 +515,9 @@ class CallRunner:
         async def send(question: InputRequest) -> Any:
             # A question that is asked again has another id.
             nonlocal request
-            asked = request = question.model_copy(update={"tool_fingerprint": fingerprint})
-            self._events.send(asked)
-            return await self.approval.answer_to(asked)
+            request = question.model_copy(update={"tool_fingerprint": fingerprint})
+            self._events.send(request)
+            return await self.approval.answer_to(request)
 
         def read(answer: Any) -> Any:
             nonlocal fingerprint
@@ -461,14 +528,18 @@ class CallRunner:
 
         with self.waiting(call.id):
             answer = await ask_until_fitting(request, send, read)
+
+        async def apply() -> None:
             agreed = await self.approval.apply(answer, request, call.name, fingerprint)
-        if form and form.call.call.is_changed:
-            self._show_changes(call.id, read_object(show_arguments(form.call)), CHANGED_BY_USER)
-        self.report(call.id, StatusReport("processing", agreed))
-        await self._events.wait_until_processed()
-        if (running := self._open.get(call.id)) is not None:
-            running.is_approved = True
-            running.clock.restart()
+            if form and form.call.call.is_changed:
+                self._show_changes(call.id, read_object(show_arguments(form.call)), CHANGED_BY_USER)
+            self.report(call.id, StatusReport("processing", agreed))
+            await self._events.wait_until_processed()
+            if (running := self._open.get(call.id)) is not None:
+                running.is_approved = True
+                running.clock.restart()
+
+        return apply
 
     def _find_fingerprint(self, name: str, tool: Tool | None) -> str:
         if tool:
@@ -577,4 +648,16 @@ class CallRunner:
         is_inner = bool(call.inside or call.start.parent_call_id)
         if isinstance(outcome, ToolResult) and outcome.plan is not None and not is_inner:
             self._events.send(outcome.plan)
+        self._tell_if_waiting()
         return call.end(end, outcome)
+
+
+async def _decide(answer: Apply | BaseException) -> ToolError | None:
+    """Apply an answer, and return the refusal. Raises any other error."""
+    try:
+        if isinstance(answer, BaseException):
+            raise answer
+        await answer()
+    except ToolError as refused:
+        return refused
+    return None

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from inspect import isawaitable, signature
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from callboard.agents import RunContext
 from callboard.agents.context import OnOwnerLoss
@@ -46,6 +46,9 @@ class FrameworkAgent(ABC, Generic[A]):
     """The framework's classes of agents."""
     agent_noun = "an agent"
     """Those classes in words, for error messages."""
+    calls_can_wait: ClassVar[bool] = False
+    """Whether a call can wait for its approval while the run has ended: the adapter gives the framework
+    `AdapterTurn.take_unfinished_answer` in place of the model's first answer."""
 
     def __init__(
         self,
@@ -90,12 +93,16 @@ class FrameworkAgent(ABC, Generic[A]):
         """
         turn = AdapterTurn(context)
         work = asyncio.create_task(self._run_framework(turn), name=f"{self.agent_id} {context.run_id}")
+        turn.calls.on_wait = work.cancel
         try:
             async with aclosing(turn.events.read(work)) as events:
                 async for event in events:
                     yield event
         finally:
             turn.close()
+        if turn.calls.is_waiting:
+            # Without `Done`: the run goes on with the user's answer.
+            return
         work.result()
         for event in turn.final_events():
             yield event

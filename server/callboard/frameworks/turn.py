@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from itertools import takewhile
@@ -27,7 +28,8 @@ from callboard.calls.running_tool import tools_around
 from callboard.calls.tool import as_result
 from callboard.errors import ModelError, ToolDenied
 from callboard.frameworks.failures import model_error
-from callboard.models import TokenUsage
+from callboard.models import ChatDict, TokenUsage
+from callboard.models.messages import content_text
 from callboard.observers import Observation, ObservedRequest
 from callboard.text import storable
 from callboard_formats.leading_thought import LeadingThought
@@ -61,9 +63,12 @@ class AdapterTurn:
     """
 
     def __init__(self, given: RunContext) -> None:
-        self.context = context = TurnContext.of(given)
+        self.context, self._answer, results = _without_unfinished_answer(TurnContext.of(given))
         self.events = EventBuffer(self._track)
-        self.calls = CallRunner(self.events, context)
+        self.calls = CallRunner(self.events, self.context)
+        self.calls.continue_calls(self.context.unfinished, results)
+        self._answered_ids = {call["id"] for call in self._answer["tool_calls"]} if self._answer else set()
+        self._is_repeating = False
         self._requests: list[ObservedRequest] = []
         self._pending: list[Callable[[], None]] = []
         self._usage: TokenUsage | None = None
@@ -92,12 +97,24 @@ class AdapterTurn:
         return frozenset(call["function"]["name"] for message in this_turn for call in message.get("tool_calls") or ())
 
     def claim_call_id(self, call_id: str | None) -> str:
-        """Return an id that is unique in the chat: `call_id` itself if it is."""
+        """Return an id that is unique in the chat: `call_id` itself if it is, or if the call is continued here."""
+        if call_id in self._answered_ids:
+            return str(call_id)
         return self.context.claim_tool_call_id(call_id or "")
+
+    def take_unfinished_answer(self) -> ChatDict | None:
+        """Return the answer that the model has given at another server, for an adapter with `calls_can_wait`; once.
+
+        The adapter gives it to the framework in place of the model's first answer. Its calls then end with their
+        `calls.earlier_results`, or run. Its text is not shown again.
+        """
+        answer, self._answer = self._answer, None
+        self._is_repeating = answer is not None
+        return answer
 
     def add_text(self, text: str) -> None:
         """Add a piece of the answer, which may begin with a thought between `<think>` and `</think>`."""
-        if not text or self._is_discarded:
+        if not text or self._is_discarded or self._is_repeating:
             return
         self._draft.write(text)
         self._send(*self._thought.feed(text))
@@ -114,7 +131,7 @@ class AdapterTurn:
 
     def add_reasoning(self, text: str) -> None:
         """Add a piece of reasoning."""
-        if not self._is_discarded:
+        if not (self._is_discarded or self._is_repeating):
             self._send(text, "")
 
     def rewind(self) -> None:
@@ -159,7 +176,7 @@ class AdapterTurn:
         Calls inside a running tool are only lines of that tool's card, which show no arguments, so nothing is sent for
         them.
         """
-        if tools_around():
+        if tools_around() or self._is_repeating:
             return
         self.events.send(ToolCallArgsDelta(tool_call_id=call_id, tool_name=name, delta=delta))
 
@@ -178,6 +195,7 @@ class AdapterTurn:
 
         The caller reports the answer on the returned object.
         """
+        self._is_repeating = False
         request = _FrameworkRequest(self._observe, model, messages, tools)
         self._requests = [*(known for known in self._requests if not known.has_ended), request]
         return request
@@ -286,6 +304,16 @@ class AdapterTurn:
         self.has_text = self.has_text or not text.isspace()
         self._line_ends = len(text) - len(text.rstrip("\n"))
         self.events.send(Message(content=text))
+
+
+def _without_unfinished_answer(context: TurnContext) -> tuple[TurnContext, ChatDict | None, dict[str, str]]:
+    """Return the context without the answer whose calls are continued; that answer; and its calls' results by id."""
+    messages = context.messages if context.unfinished else ()
+    place = max((place for place, one in enumerate(messages) if one.get("tool_calls")), default=None)
+    if place is None:
+        return context, None, {}
+    results = {one["tool_call_id"]: content_text(one.get("content")) for one in messages[place + 1 :]}
+    return replace(context, messages=messages[:place]), messages[place], results
 
 
 def _read_state(status: object) -> PlanState:

@@ -279,6 +279,7 @@ def _add_turn(conversation: Conversation, turn: StoredTurn, left: LeftRun, repea
                 # Also if the settings have changed since, or the call was read from text.
                 needs_approval=call.tool_call_id in left.unapproved,
                 is_changed=left.open_calls[call.tool_call_id].is_changed,
+                asked_fingerprint=left.fingerprints.get(call.tool_call_id),
             )
             for call in calls
             if call.tool_call_id in repeated
@@ -353,21 +354,20 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
 
     A call runs again if its tool only reads or is repeatable, if the user has not approved it yet, or if the client
     runs its tool: the client runs a request once, also if it is sent again. A call with a secret argument never runs
-    again, because the value is not stored; nor does a call of a framework's agent, because it is unknown what its tools
-    change; nor a call whose tool has changed since the user was asked about it.
+    again, because the value is not stored. Of a framework's calls, only those run that the user has not approved yet,
+    because it is unknown what their tools change.
     """
-    if not isinstance(agent, Agent):
-        return frozenset()
-    tools = {tool.name: tool for tool in agent.tools}
+    tools = {tool.name: tool for tool in agent.tools} if isinstance(agent, Agent) else {}
 
     def is_repeatable(call_id: str, call: RunningCall) -> bool:
         if MASK in to_json(call.start.tool_args).decode():
             return False
+        if not isinstance(agent, Agent):
+            can_wait = getattr(agent, "calls_can_wait", False) and not call.start.parent_call_id
+            return can_wait and call_id in left.unapproved and call_id in left.fingerprints
         tool = tools.get(call.name)
         if tool is None:
             return call.name in openwebui_tools
-        if left.fingerprints.get(call_id, tool.fingerprint) != tool.fingerprint:
-            return False
         # A call that asks runs only after the approval is stored, and then it has reported. The settings of this server
         # do not count: the call began under those of another one, perhaps without approval.
         return tool.read_only or tool.repeatable or call_id in left.unapproved

@@ -64,6 +64,7 @@ def from_pydantic_ai(
 class _PydanticAIAdapter(FrameworkAgent[PydanticAgent]):
     agent_classes = (AbstractAgent,)
     agent_noun = "an agent of pydantic-ai"
+    calls_can_wait = True
 
     def __init__(self, *declared: Any, deps: Dependencies | None) -> None:
         super().__init__(*declared)

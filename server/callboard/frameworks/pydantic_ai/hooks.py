@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.exceptions import ModelRetry, SkipModelRequest
 from pydantic_ai.messages import (
     AgentStreamEvent,
     InstructionPart,
@@ -50,7 +50,7 @@ from callboard.calls.running_tool import current_tool
 from callboard.errors import InvalidArguments, ToolDenied, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.failures import tool_error
 from callboard.frameworks.progress import report_progress
-from callboard.frameworks.pydantic_ai.messages import to_tool_result, without_system_prompts
+from callboard.frameworks.pydantic_ai.messages import to_answer, to_tool_result, without_system_prompts
 from callboard.frameworks.pydantic_ai.toolset import RETRIES, UnlimitedRetriesToolset, make_openwebui_toolset
 from callboard.frameworks.turn import AdapterTurn, CallLimitIgnored, ask_user
 from callboard.observers import ObservedRequest
@@ -114,6 +114,10 @@ class PydanticAIHooks(AbstractCapability[Any]):
         if ctx.tool_manager is not None:
             # Applies to unknown tools; `UnlimitedRetriesToolset` covers the others.
             ctx.tool_manager.default_max_retries = RETRIES
+        if (answer := self.turn.take_unfinished_answer()) is not None:
+            response = to_answer(answer)
+            self._calls |= {part.tool_call_id: part for part in response.tool_calls}
+            raise SkipModelRequest(response)
         return request_context
 
     @override
@@ -176,6 +180,8 @@ class PydanticAIHooks(AbstractCapability[Any]):
 
         If the call may not run, return the error for the model as its result.
         """
+        if (ended := self.turn.calls.earlier_results.get(call.tool_call_id)) is not None:
+            return ended
         self._arguments[call.tool_call_id] = to_jsonable_python(args, serialize_unknown=True)
         retries = self._retries.get(call.tool_name)
         if retries is not None and ctx.retry > retries:
@@ -217,14 +223,16 @@ class PydanticAIHooks(AbstractCapability[Any]):
             kind = InvalidArguments if call.tool_name in self._offered else UnknownTool
             self.turn.calls.reject(RejectedCall(ToolCall(call_id, call.tool_name, call.args or {}), kind(reason)))
 
-    async def approve(self, call: ToolCallPart) -> ToolApproved | NotApproved:
-        """Ask the user to approve a call whose tool requires it."""
-        await self._start(call)
-        try:
-            await self.turn.calls.approve(ToolCall(call.tool_call_id, call.tool_name, call.args_as_dict()))
-        except ToolError as error:
-            return NotApproved(self._fail(call, error))
-        return ToolApproved()
+    async def approve(self, calls: Sequence[ToolCallPart]) -> list[ToolApproved | NotApproved]:
+        """Ask the user to approve calls whose tools require it."""
+        self._started.update(call.tool_call_id for call in calls)
+        refusals = await self.turn.calls.approve_all(
+            [ToolCall(call.tool_call_id, call.tool_name, call.args_as_dict()) for call in calls]
+        )
+        return [
+            NotApproved(self._fail(call, refused)) if refused else ToolApproved()
+            for call, refused in zip(calls, refusals, strict=True)
+        ]
 
     async def resolve(self, call: ToolCallPart, tool: ToolDefinition | None, kind: DeferredToolKind) -> Any:
         """Return the user's answer as the result of a call that is a question; other deferred calls fail."""
@@ -356,7 +364,7 @@ class RunCapability(AbstractCapability[Any]):
         find = ctx.tool_manager.get_tool_def if ctx.tool_manager else lambda _: None
         kinds = {call.tool_call_id: requests.kind(call.tool_call_id) for call in requests.calls}
         approvals, results = await asyncio.gather(
-            asyncio.gather(*(self._hooks.approve(call) for call in requests.approvals)),
+            self._hooks.approve(requests.approvals),
             asyncio.gather(
                 *(self._hooks.resolve(call, find(call.tool_name), kinds[call.tool_call_id]) for call in requests.calls)
             ),

@@ -50,9 +50,9 @@ def to_conversation(messages: Sequence[ChatDict]) -> tuple[Prompt | None, list[M
         content = message.get("content")
         match message["role"]:
             case "assistant":
-                calls = message.get("tool_calls") or ()
-                names |= {call["id"]: call["function"]["name"] for call in calls}
-                _append_answer(history, content_text(content), calls)
+                names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
+                if (answer := to_answer(message)).parts:
+                    history.append(answer)
             case "tool":
                 call_id = message["tool_call_id"]
                 result = ToolReturnPart(names.get(call_id, ""), content_text(content), call_id)
@@ -95,11 +95,14 @@ def to_tool_result(value: Any, more: object = ()) -> ToolResult:
     return ToolResult(text, files=tuple(file for content in contents if (file := to_file(content)) is not None))
 
 
-def _append_answer(history: list[ModelMessage], text: str, calls: Sequence[ChatDict]) -> None:
-    texts = [TextPart(text)] if text else []
-    parts = [ToolCallPart(call["function"]["name"], call["function"]["arguments"], call["id"]) for call in calls]
-    if texts or parts:
-        history.append(ModelResponse([*texts, *parts]))
+def to_answer(message: ChatDict) -> ModelResponse:
+    """Convert an answer of the model."""
+    text = content_text(message.get("content"))
+    calls = [
+        ToolCallPart(call["function"]["name"], call["function"]["arguments"], call["id"])
+        for call in message.get("tool_calls") or ()
+    ]
+    return ModelResponse([*([TextPart(text)] if text else []), *calls])
 
 
 def _user_content(content: object) -> Prompt:
