@@ -236,16 +236,19 @@ async def test_a_call_whose_tool_has_changed_since_its_question_asks_again(
     async with serve("one") as one:
         seen = await park(one) if waits else await leave_question_open(one)
     till.description = "Pay a seat back twice."
+    reason = ""
     async with serve("other") as other:
-        await answer(other, question_of(seen), True)
+        if waits:
+            await answer(other, question_of(seen), True)
         async with other.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seen[-1][0]}") as response:
             async for found in numbered(response):
                 seen.append(found)
                 if isinstance(found[1], InputRequest):
-                    assert TOOL_CHANGED_SINCE_QUESTION in found[1].message
+                    reason = found[1].message
                     assert till.paid == []
                     await answer(other, found[1].request_id, True)
     check(seen)
+    assert TOOL_CHANGED_SINCE_QUESTION in reason
     assert till.paid == [7]
 
 
