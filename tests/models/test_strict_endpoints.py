@@ -392,6 +392,10 @@ BUSY = {"message": "The content filter is busy", "type": "server_error", "param"
 NOTHING_TO_LEARN: dict[str, tuple[Answer, list[Body]]] = {
     "of another matter": (Refusal(400, "no such voice"), CALLED),
     "of another name": (Refusal(400, "Invalid 'messages[0].name': string does not match pattern."), [NAMED]),
+    "with a quotation of the request": (
+        Refusal(400, "[{'msg': 'no such seed', 'input': {'messages': [{'content': 'It must not be empty'}]}}]"),
+        [BLANK],
+    ),
     "with a null that is no content": (Raw([json.dumps({"error": BUSY}).encode()], status=400), CALLED),
 }
 
@@ -590,19 +594,17 @@ async def test_a_tool_that_only_a_property_of_the_refused_one_names_is_still_off
     assert [tool["function"]["name"] for tool in server.requests[-1]["tools"]] == ["give", "look_up"]
 
 
-QUOTATION = "{'type': 'value_error', 'loc': ('body',), 'msg': 'Value error, no such seed', 'input': %s}"
+async def test_a_refusal_that_is_about_something_else_changes_no_later_tools() -> None:
+    words = "The tool 'open_door' was called with invalid parameters"
 
-
-@pytest.mark.parametrize("words", [QUOTATION, "The tool 'open_door' was called with invalid parameters"])
-async def test_no_tool_is_left_out_for_a_refusal_that_is_about_something_else(words: str) -> None:
     def answer(body: Body) -> Answer:
-        return Refusal(400, words.replace("%s", str(body))) if "seed" in body else OK
+        return Refusal(400, words) if "seed" in body else OK
 
     async with OpenAIServer(answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
         with pytest.raises(ModelRefused):
-            await anext(aiter(model.stream(ModelRequest([QUESTION], [GIVEN, *offering()], options={"seed": 1}))))
-        assert await anext(aiter(model.stream(ModelRequest([QUESTION], [GIVEN, *offering()])))) == Finish("stop")
-        assert model.refused_tools == {}
+            await anext(aiter(model.stream(ModelRequest([QUESTION], [GIVEN, DOOR], options={"seed": 1}))))
+        assert await anext(aiter(model.stream(ModelRequest([QUESTION], [GIVEN, DOOR])))) == Finish("stop")
+    assert server.requests[-1]["tools"] == [GIVEN, DOOR]
 
 
 def doubling(steps: int) -> Body:

@@ -65,7 +65,7 @@ class EndpointTools:
         keywords = [f'"{word}": ' for word in set(_QUOTED.findall(message)) - PLAIN]
         alike = [one for one in functions if any(word in json.dumps(one.get("parameters")) for word in keywords)]
         odd = {one["name"] for one in [*named, *alike] or functions if _make_plain(one) != one}
-        self._plain |= odd
+        self._plain = self._plain | odd
         if not odd:
             self.refused = [*self.refused, *((one, reason) for one in named[:1])]
         return bool(odd or named)

@@ -189,7 +189,7 @@ class OpenAICompatible:
         """
         await self.find_name()
         quirks = self._quirks[self.name]
-        refused_tools = quirks.tools.refused
+        known_of_tools = copy(quirks.tools)
         attempt = _Attempt(request)
         may_retry_cut_off = self._max_retries > 0
         is_begun = False
@@ -214,7 +214,7 @@ class OpenAICompatible:
                     may_retry = isinstance(error, EndpointError) and self._change(attempt, body, error)
                 if is_begun or not may_retry:
                     # Nothing that was learnt of tools has helped.
-                    quirks.tools.refused = refused_tools
+                    quirks.tools = known_of_tools
                     raise self._to_model_error(attempt.refusal or error, request) from error
             else:
                 quirks.accept(attempt.form)
