@@ -196,12 +196,14 @@ class OpenAICompatible:
         while True:
             body = self._adapt(attempt)
             left_out = _tool_names(request.tools) - _tool_names(body.get("tools", ()))
+            # Looked up now, because another request may change what is known.
+            refused = {name: words for name, words in self.refused_tools.items() if name in left_out}
             try:
                 async with aclosing(self._stream_once(body)) as deltas:
                     async for delta in deltas:
-                        if left_out:
-                            yield ToolsRefused({name: self.refused_tools[name] for name in sorted(left_out)})
-                            left_out.clear()
+                        if refused:
+                            yield ToolsRefused(refused)
+                            refused = {}
                         is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
             except _FAILURES as error:
