@@ -642,9 +642,14 @@ async def test_if_the_only_tool_is_left_out_the_model_answers_in_text() -> None:
         assert [delta async for delta in model.stream(strict.asked)][-1] == Finish("stop")
 
 
-async def test_requests_at_the_same_time_all_use_what_one_of_them_learns() -> None:
-    strict = ENDPOINTS["DeepSeek's reasoning"]
+AT_ONCE = [
+    ENDPOINTS["DeepSeek's reasoning"],
+    option(ODD_TOOLS["OpenAI"], {"tools": offering(parameters=PLAIN)}, tools=[DOOR]),
+]
 
+
+@pytest.mark.parametrize("strict", AT_ONCE)
+async def test_requests_at_the_same_time_all_use_what_one_of_them_learns(strict: Strict) -> None:
     async def ask(model: OpenAICompatible) -> None:
         assert [delta async for delta in model.stream(strict.asked)] == [Finish("stop")]
 
