@@ -26,6 +26,7 @@ _IS_ABOUT_TOOLS = re.compile(
 _IS_ABOUT_OTHERS = re.compile(r"\bmessages\W{0,4}\d|response_format", re.IGNORECASE)
 # Gemini lists all functions in its first tool, or one in each.
 _PLACE = re.compile(r"\btools[.\[](\d+)(?:\]?\.function_?declarations\[(\d+))?", re.IGNORECASE)
+_KEYS = re.compile(r'"([^"]+)": ')
 _QUOTED = re.compile(r"(?<=[\"'`])\w+(?=[\"'`])|\$\w+")
 
 Function = Mapping[str, Any]
@@ -62,8 +63,8 @@ class EndpointTools:
         is_about_tools = _IS_ABOUT_SCHEMAS.search(message) or (named and _IS_ABOUT_TOOLS.search(message))
         if not is_about_tools or _IS_ABOUT_OTHERS.search(message):
             return False
-        keywords = [f'"{word}": ' for word in set(_QUOTED.findall(message)) - PLAIN]
-        alike = [one for one in functions if any(word in json.dumps(one.get("parameters")) for word in keywords)]
+        words = set(_QUOTED.findall(message)) - PLAIN
+        alike = [one for one in functions if words.intersection(_KEYS.findall(json.dumps(one.get("parameters"))))]
         odd = {one["name"] for one in [*named, *alike] or functions if _make_plain(one) != one}
         self._plain = self._plain | odd
         if not odd:
