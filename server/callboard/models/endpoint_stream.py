@@ -322,11 +322,13 @@ def _is_bare_error(chunk: Mapping[str, Any]) -> bool:
     """Return whether a chunk without choices is an error that has no field `error`."""
     # FastChat's errors are text: https://github.com/chatchat-space/Langchain-Chatchat/issues/2607
     return bool(
-        chunk.get("success") is False
+        chunk.get("detail")
+        or chunk.get("success") is False
         or _find_status(chunk)
         or any("error" in name.lower() and _is_error_code(value) for name, value in chunk.items())
         or (
-            (chunk.get("choices") is None or _is_error_code(chunk.get("code")))
+            # Without the field, the words may be those of a step: "The model is loading."
+            (("choices" in chunk and chunk["choices"] is None) or _is_error_code(chunk.get("code")))
             and any(_MESSAGE.search(name) and _is_error_code(value) for name, value in chunk.items())
         )
     )
