@@ -436,8 +436,9 @@ class CallRunner:
             fingerprint=fingerprint,
         )
         if is_again:
-            # With another id, because the answer to the first question does not count.
-            again = request.model_copy(update={"request_id": f"{request.request_id}:changed"})
+            # With an id for these arguments, because the answers to the questions about others do not count.
+            request_id = f"{request.request_id}:{make_fingerprint(call.arguments)[:16]}"
+            again = request.model_copy(update={"request_id": request_id})
             request = add_reason(again, CHANGED_SINCE_CONSENT)
         # The recorder drops a question that already has an answer, see `Inputs.open`.
         remembered = self.approval.remembered if request.remember else None
