@@ -399,14 +399,13 @@ def find_end_of_opened(line: str) -> str:
 
 
 def separate(before: str, text: str) -> str:
-    """Return what belongs between a text and its continuation: nothing within a word, otherwise a space or lines."""
+    """Return what belongs between a text and its continuation: a space before a new sentence, otherwise nothing."""
     ends, begins = before[-1:], text[:1]
-    if not ends or ends.isspace() or begins.isspace() or begins in ",.;:!?)]}":
-        return ""
-    if ends in "`~>":
-        # Perhaps the end of a fence or of HTML, which counts only at the end of a line.
+    if before.endswith(("```", "~~~", ">")) and not begins.isspace():
+        # A fence or HTML ends only at the end of a line.
         return "\n\n"
-    return "" if ends.isalnum() and (begins.islower() or begins.isdigit()) else " "
+    is_after_stop = ends != "" and ends in ".!?:;,)" and begins.isalpha() and not begins.islower()
+    return " " if is_after_stop or (ends.isalnum() and begins.isupper()) else ""
 
 
 def make_storable(text: str) -> str:
