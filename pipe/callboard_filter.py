@@ -91,18 +91,18 @@ def tell_calls(messages: list[Json]) -> list[Json]:
     told: list[Json] = []
     ids: dict[str, str] = {}  # Of the pipe's calls, as endpoints accept them.
     for message in messages:
-        content = message.get("content")
-        texts = DRAWN.split(content)[::6] if isinstance(content, str) else []
-        if message.get("role") == "assistant":
-            calls = [tell_call(call, ids) for call in message.get("tool_calls") or ()]
-            message = message | ({"tool_calls": calls} if calls else {})
-            told += split_answer(message, ids) if len(texts) > 1 else [message]
-        elif message.get("role") == "system" and len(texts) > 1:
-            # It has the thread of a channel as text.
-            told.append(message | {"content": "".join(texts)})
+        role, content = message.get("role"), message.get("content")
+        text = content if isinstance(content, str) else ""
+        if role == "assistant":
+            if calls := [tell_call(call, ids) for call in message.get("tool_calls") or ()]:
+                message = message | {"tool_calls": calls}
+            told += split_answer(message, ids) if DRAWN.search(text) else [message]
+        elif role == "system":
+            # It has the thread of a channel as text, where the name of a model is before its answer.
+            pieces = DRAWN.split(text.replace(": <details", ":\n<details"))[::6]
+            told.append(message | {"content": "".join(pieces)} if len(pieces) > 1 else message)
         elif message.get("tool_call_id") in ids:
-            result = INNER_CALLS.sub("", content) if isinstance(content, str) else content
-            told.append(message | {"tool_call_id": ids[message["tool_call_id"]], "content": result})
+            told.append(message | {"tool_call_id": ids[message["tool_call_id"]], "content": INNER_CALLS.sub("", text) or content})
         else:
             told.append(message)
     return told

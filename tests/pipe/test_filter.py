@@ -220,10 +220,12 @@ async def test_another_model_gets_the_calls_with_their_names_and_results(emitter
 
 
 async def test_another_model_gets_the_thread_of_a_channel_without_blocks() -> None:
-    thread = f"Here's the thread history:\n\nAnn: Tickets?\n\nTill: {drawn(*ANSWER).render()}\n\nBob: And now?"
+    # Open WebUI strips an answer that is a call alone.
+    answers = f"{drawn(*ANSWER).render()}\n\nTill: {BLOCK.strip()}"
+    thread = f"Here's the thread history:\n\nAnn: Tickets?\n\nTill: {answers}\n\nBob: And now?"
     [told] = await tell([{"role": "system", "content": thread}])
     words = told["content"].replace(PIPE.GUARDED + "details", "")
-    assert not any(part in words for part in ("<details", "</details", "Lisbon", "Callboard"))
+    assert not any(part in words for part in ("<details", "</details", "Lisbon", "paid", "Callboard"))
     assert "Sold out." in words
     assert words.endswith("Bob: And now?")
 
