@@ -99,10 +99,11 @@ def tell_calls(messages: list[Json]) -> list[Json]:
             told += split_answer(message, ids) if DRAWN.search(text) else [message]
         elif role == "system":
             # It has the thread of a channel as text, where the name of a model is before its answer.
-            pieces = DRAWN.split(text.replace(": <details", ":\n<details"))[::6]
-            told.append(message | {"content": "".join(pieces)} if len(pieces) > 1 else message)
+            words, count = DRAWN.subn("", text.replace(": <details", ":\n<details"))
+            told.append(message | {"content": words} if count else message)
         elif message.get("tool_call_id") in ids:
-            told.append(message | {"tool_call_id": ids[message["tool_call_id"]], "content": INNER_CALLS.sub("", text) or content})
+            result = INNER_CALLS.sub("", text) if text else content
+            told.append(message | {"tool_call_id": ids[message["tool_call_id"]], "content": result})
         else:
             told.append(message)
     return told
