@@ -45,14 +45,18 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")  # Endpoints refuse it in names and
 class Filter:
     """The class that Open WebUI loads."""
 
-    async def inlet(self, body: Json, __id__: str = "", __model__: Json | None = None) -> Json:
+    async def inlet(self, body: Json, __id__: str = "", __model__: Json | None = None, __request__: Any = None) -> Json:
         """Give a model of another provider the calls of the agents' earlier answers."""
-        if not is_of_pipe(__model__ or {}, __id__.removesuffix(SUFFIX)):
-            try:
+        pipe_ids = find_pipe_ids(__model__ or {})
+        try:
+            # The pipe of another server also has such a function; its models are told everything by their server.
+            loaded = getattr(__request__.app.state, "FUNCTIONS", {})
+            is_ours = any(hasattr(loaded.get(pipe_id), "offer_approved") for pipe_id in pipe_ids)
+            if not is_ours and __id__.removesuffix(SUFFIX) not in pipe_ids:
                 body["messages"] = tell_calls(body["messages"])
-            except Exception:
-                # Open WebUI would refuse the request. Whatever the messages hold, it is not this function's to refuse.
-                log.exception("Callboard: the calls of earlier answers could not be read")
+        except Exception:
+            # Open WebUI would refuse the request. Whatever the messages hold, it is not this function's to refuse.
+            log.exception("Callboard: the calls of earlier answers could not be read")
         return body
 
     async def request(
@@ -67,7 +71,7 @@ class Filter:
         """Add the tools of approved calls to a request that continues an answer of the pipe."""
         metadata = __metadata__ or {}
         pipe_id = __id__.removesuffix(SUFFIX)
-        if metadata.get("tool_approval_resume") != "tools" or not is_of_pipe(__model__ or {}, pipe_id):
+        if metadata.get("tool_approval_resume") != "tools" or pipe_id not in find_pipe_ids(__model__ or {}):
             return body
         try:
             from open_webui.functions import get_function_module_by_id
@@ -80,10 +84,10 @@ class Filter:
         return body
 
 
-def is_of_pipe(model: Json, pipe_id: str) -> bool:
-    """Return whether the pipe provides the model, or the model that a preset is based on."""
+def find_pipe_ids(model: Json) -> set[str]:
+    """Return the id of the pipe that provides the model, or the model that a preset is based on, if a pipe does so."""
     base = (model.get("info") or {}).get("base_model_id")
-    return any(str(one).startswith(f"{pipe_id}.") for one in (model.get("id"), base))
+    return {str(one).partition(".")[0] for one in (model.get("id"), base)}
 
 
 def tell_calls(messages: list[Json]) -> list[Json]:
