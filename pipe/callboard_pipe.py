@@ -2403,11 +2403,13 @@ class OpenWebUITools:
                     sources = read_sources(name, arguments, text, tool.get("tool_id", ""))
         kept: list[Json] = []
         with note_failure(lost, "its files"):
-            kept += [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")]
-        if lost:
-            text += f"\n\n{NOT_READ.format(parts=' and '.join(lost))}"
+            for file in select_dicts(files):
+                if file.get("url"):
+                    kept.append(await self._keep_file(name, file))
         if len(text) > TOOL_RESULT_CHARS:
             text = f"{text[:TOOL_RESULT_CHARS]}\n… [{len(text) - TOOL_RESULT_CHARS:,} more characters]"
+        if lost:
+            text += f"\n\n{NOT_READ.format(parts=' and '.join(lost))}"
         return {
             "text": make_storable(text),
             "files": kept,
@@ -2422,7 +2424,9 @@ class OpenWebUITools:
             return file
         kind = head.removeprefix("data:")
         name = f"{name}.{kind.partition('/')[2]}"
-        return file | {"url": await store_file(self._page, name, kind, base64.b64decode(content))}
+        if not (url := await store_file(self._page, name, kind, base64.b64decode(content))):
+            raise OSError("the file was not stored")
+        return file | {"url": url}
 
 
 @contextmanager
