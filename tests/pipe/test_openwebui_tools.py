@@ -164,7 +164,7 @@ async def test_what_a_preset_has_and_the_user_may_not_see_is_named_and_left_out(
     asked = RunRequest.model_validate(server.requests[-1].json)
     assert (asked.openwebui_features, asked.messages[0].content) == (features, prompt)
     told = [one["event"]["data"]["description"] for one in updates if one.get("event", {}).get("type") == "status"]
-    assert [words.partition(" · ")[0] for words in told] == ([f"Not shared with you: {line}"] * len(told))
+    assert [words.partition(" · ")[0] for words in told] == ([f"Not shared with you, or deleted: {line}"] * len(told))
     assert bool(told) == bool(line)
 
 
