@@ -2403,9 +2403,7 @@ class OpenWebUITools:
                     sources = read_sources(name, arguments, text, tool.get("tool_id", ""))
         kept: list[Json] = []
         with note_failure(lost, "its files"):
-            for file in select_dicts(files):
-                if file.get("url"):
-                    kept.append(await self._keep_file(name, file))
+            kept += [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")]
         if len(text) > TOOL_RESULT_CHARS:
             text = f"{text[:TOOL_RESULT_CHARS]}\n… [{len(text) - TOOL_RESULT_CHARS:,} more characters]"
         if lost:
