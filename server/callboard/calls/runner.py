@@ -497,6 +497,7 @@ class CallRunner:
         try:
             answer = await ask_until_fitting(question, send)
         except ToolNotAnswered as unfit:
+            self.report(call_id, StatusReport("processing", "no answer"))
             # Not with its code, which says that the tool has not run.
             raise ToolError(str(unfit)) from unfit
         self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
