@@ -550,7 +550,7 @@ class CallRunner:
         before = f"{self._context.redaction(storable(note))}\n\n" if note else ""
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):
-            message = self._context.redaction(storable(str(outcome)))
+            message = Pictures(can_show=False).take_from(self._context.redaction(storable(str(outcome))))
             if message != str(outcome):
                 # `RunContext.call` raises this error, and its message is then logged or sent to a model.
                 outcome.args = (message,)
