@@ -10,8 +10,7 @@ from callboard._formats import Format
 from callboard.agents.context import TurnContext
 from callboard.agents.tool_loop import run_tool_loop
 from callboard.calls import report_status, tool
-from callboard.errors import ModelError
-from callboard.errors import ToolError
+from callboard.errors import ModelError, ToolError
 from callboard.models import ModelDelta, OpenAICompatible, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
