@@ -126,24 +126,24 @@ def split_answer(message: Json, ids: dict[str, str]) -> list[Json]:
     told: list[Json] = []
     answer: Json = {"tool_calls": []}  # The last of them that is the model's.
     last_round = ""
-    text, *rest = DRAWN.split(message["content"])
-    pieces = zip(*(rest[place::6] for place in range(6)), strict=True)
-    for *call, after in [(None, None, None, None, None, text), *pieces]:
-        call_id, name, arguments, result, round_ = (html.unescape(value or "") for value in call)
-        # A call without a result has not ended. A second one of its id is a copy, because models imitate blocks.
-        if call[3] is not None and call_id not in ids:
-            if round_ != last_round and "tool_calls" in answer:
-                told.append(answer := {"role": "assistant", "content": ""})
-            last_round = round_
-            made = make_call(call_id, name.partition(LABEL)[0], arguments, ids)
-            answer.setdefault("tool_calls", []).append(made)
-            words = read_json(result)
-            words = INNER_CALLS.sub("", words if isinstance(words, str) else result)
-            told.append({"role": "tool", "tool_call_id": made["id"], "content": words})
-        if after.strip():
+    pieces = DRAWN.split(message["content"])
+    for place in range(0, len(pieces), 6):
+        text, *call = pieces[place : place + 6]
+        if text.strip():
             if "tool_calls" in answer:
                 told.append(answer := {"role": "assistant", "content": ""})
-            answer["content"] = f"{answer['content']}\n\n{after.strip()}".strip()
+            answer["content"] = f"{answer['content']}\n\n{text.strip()}".strip()
+        # A call without a result has not ended. A second one of its id is a copy, because models imitate blocks.
+        if not call or call[3] is None or html.unescape(call[0]) in ids:
+            continue
+        call_id, name, arguments, result, round_ = map(html.unescape, call)
+        if round_ != last_round and "tool_calls" in answer:
+            told.append(answer := {"role": "assistant", "content": ""})
+        last_round = round_
+        made = make_call(call_id, name.partition(LABEL)[0], arguments, ids)
+        answer.setdefault("tool_calls", []).append(made)
+        words = INNER_CALLS.sub("", str(read_json(result)))
+        told.append({"role": "tool", "tool_call_id": made["id"], "content": words})
     if message.get("tool_calls"):
         if "tool_calls" in answer:
             told.append(answer := {"role": "assistant", "content": ""})
