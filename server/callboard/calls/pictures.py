@@ -74,7 +74,7 @@ class Pictures:
         file = {"type": "image", "url": f"data:{kind};base64,{digits}"}
         has_room = file in self.files or (len(self.files) < MAX_FILES and len(digits) <= MAX_FILE_CHARS)
         if not (kind and self._can_show and has_room and _BASE64.fullmatch(digits)):
-            return f"[image, {kind or content_type[:64]}, {describe_size(digits)}: it cannot be shown here]"
+            return f"[image, {kind or content_type[:64]}, {describe_size(data)}: it cannot be shown here]"
         if file not in self.files:
             self.files.append(file)
         return f"[image, {kind}, {describe_size(digits)}: the user sees it]"
