@@ -436,8 +436,9 @@ class CallRunner:
             fingerprint=fingerprint,
         )
         if is_again:
-            # With another id, because the answer to the first question does not count.
-            again = request.model_copy(update={"request_id": f"{request.request_id}:changed"})
+            # With an id for these arguments, because the answers to the questions about others do not count.
+            request_id = f"{request.request_id}:{make_fingerprint(call.arguments)[:16]}"
+            again = request.model_copy(update={"request_id": request_id})
             request = add_reason(again, CHANGED_SINCE_CONSENT)
         # The recorder drops a question that already has an answer, see `Inputs.open`.
         remembered = self.approval.remembered if request.remember else None
@@ -496,6 +497,7 @@ class CallRunner:
         try:
             answer = await ask_until_fitting(question, send)
         except ToolNotAnswered as unfit:
+            self.report(call_id, StatusReport("processing", "no answer"))
             # Not with its code, which says that the tool has not run.
             raise ToolError(str(unfit)) from unfit
         self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
@@ -548,7 +550,7 @@ class CallRunner:
         before = f"{self._context.redaction(storable(note))}\n\n" if note else ""
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):
-            message = self._context.redaction(storable(str(outcome)))
+            message = Pictures(can_show=False).take_from(self._context.redaction(storable(str(outcome))))
             if message != str(outcome):
                 # `RunContext.call` raises this error, and its message is then logged or sent to a model.
                 outcome.args = (message,)
