@@ -113,6 +113,26 @@ async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
     assert results_sent(stage) == [f"Error: {shown}"]
 
 
+async def test_tools_that_a_call_adds_or_removes_hold_for_the_next_request() -> None:
+    tools: list[Any] = []
+
+    @tool
+    async def swap() -> str:
+        """Takes itself away, and adds another tool."""
+        tools[:] = [draw]
+        return "swapped"
+
+    tools.append(swap)
+    stage = Stage([[wants("swap")], [wants("draw")], says("Done.")], tools)
+    events = await stage.play()
+    assert [[one["function"]["name"] for one in request.tools] for request in stage.requests] == [
+        ["swap"],
+        ["draw"],
+        ["draw"],
+    ]
+    assert not errors(events)
+
+
 async def test_call_of_an_agent_without_tools_gets_an_error() -> None:
     stage = Stage([[wants("add")], says("Text then.")])
     [(code, shown)] = errors(await stage.play())
@@ -248,7 +268,7 @@ async def test_closing_while_a_tool_runs_stops_every_tool() -> None:
 async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -> None:
     async with OpenAIServer([chunks(text("Once"), ending="hang")]) as server:
         model = OpenAICompatible(server.base_url, api_key="key", model="m")
-        turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, model), ())
+        turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, model), tuple)
         assert await anext(turn) == Message(content="Once")
         await turn.aclose()
         await server.disconnected.wait()

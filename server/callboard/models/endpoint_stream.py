@@ -328,7 +328,7 @@ def _is_bare_error(chunk: Mapping[str, Any]) -> bool:
         or any("error" in name.lower() and _is_error_code(value) for name, value in chunk.items())
         or (
             # Without the field, the words may be those of a step: "The model is loading."
-            (("choices" in chunk and chunk["choices"] is None) or _is_error_code(chunk.get("code")))
+            (chunk.get("choices", ()) is None or _is_error_code(chunk.get("code")))
             and any(_MESSAGE.search(name) and _is_error_code(value) for name, value in chunk.items())
         )
     )
