@@ -26,7 +26,7 @@ INSTRUCTIONS = "Be kind."
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A conversation of one or more turns, each a text of the user.
+    """A conversation of one or more turns, each a text of the user, or the parts of a message.
 
     Attributes:
         sent: The messages of the last model request, without leading system messages; None if they do not matter. An
@@ -45,7 +45,7 @@ class Scenario:
     script: Script
     expected: Sequence[str]
     tools: Sequence[str] = ()
-    turns: Sequence[str] = ("go",)
+    turns: Sequence[str | list[Body]] = ("go",)
     sent: Sequence[str] | None = None
     reply: Any = None
     asked_at_once: int = 1

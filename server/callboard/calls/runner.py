@@ -7,6 +7,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import structlog
 from pydantic_core import to_jsonable_python
@@ -436,8 +437,8 @@ class CallRunner:
             fingerprint=fingerprint,
         )
         if is_again:
-            # With another id, because the answer to the first question does not count.
-            again = request.model_copy(update={"request_id": f"{request.request_id}:changed"})
+            # With an id of its own, because the answers to earlier questions do not count.
+            again = request.model_copy(update={"request_id": f"{request.request_id}:{uuid4().hex}"})
             request = add_reason(again, CHANGED_SINCE_CONSENT)
         # The recorder drops a question that already has an answer, see `Inputs.open`.
         remembered = self.approval.remembered if request.remember else None
