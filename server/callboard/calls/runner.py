@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import structlog
-from pydantic_core import to_jsonable_python
 
 from callboard.calls.approval import (
     ANSWERED,
@@ -26,6 +25,7 @@ from callboard.calls.approval import (
     WAITING,
     CallWaits,
     add_reason,
+    show_values,
 )
 from callboard.calls.call import (
     REPAIRED,
@@ -340,7 +340,7 @@ class CallRunner:
         If the user has agreed to those, they are asked again. Raises `ToolDenied` unless they agree.
         """
         running = self._open.get(call_id)
-        changed = to_jsonable_python(arguments, serialize_unknown=True)
+        changed = show_values(arguments)
         redact = self._context.redaction.value
         if running is None or redact(changed) == redact(read_object(running.start.tool_args)):
             return
