@@ -31,7 +31,7 @@ class Scenario:
     Attributes:
         sent: The messages of the last model request, without leading system messages; None if they do not matter. An
             ellipsis at the end stands for any text.
-        reply: The user's answer to every question, None for no answer.
+        reply: The user's answer to every question, or a function that returns it; None for no answer.
         asked_at_once: The questions that are open before the user answers them.
         stop_at: The event at which the user presses stop.
         errors_say: Texts that the errors' messages must contain.

@@ -708,20 +708,28 @@ async def test_user_is_asked_again_about_arguments_that_change_after_consent(
     assert json.loads(stored.arguments) == {"disk": "D" if reply else "C"}
 
 
-async def test_user_is_asked_about_each_change_of_arguments(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("replies", "wiped"), [([True] * 4, ["D", "E", "C"]), ([True, False], [])])
+async def test_user_is_asked_about_each_change_of_arguments_until_they_refuse(
+    replies: list[bool], wiped: list[str], tmp_path: Path
+) -> None:
     from langchain.agents.middleware import wrap_tool_call
 
     @wrap_tool_call
     async def repeat(request: Any, handler: Any) -> Any:
-        await handler(request.override(tool_call={**request.tool_call, "args": {"disk": "D"}}))
-        return await handler(request.override(tool_call={**request.tool_call, "args": {"disk": "E"}}))
+        for disk in "DE":
+            await handler(request.override(tool_call={**request.tool_call, "args": {"disk": disk}}))
+        return await handler(request)
 
     toolbox = Toolbox()
     made = langgraph_agents.solo(toolbox.plain("wipe"), middleware=[repeat, langgraph_agents.approval()])
     script = [calls(("wipe", '{"disk": "C"}')), says("Done.")]
-    seen, _ = await perform(made, scenario(script, reply=True), tmp_path)
-    assert toolbox.wiped == ["D", "E"]
-    assert len({event.request_id for event in seen.events if isinstance(event, InputRequest)}) == 3
+    answers = iter(replies)
+    seen, _ = await perform(made, scenario(script, reply=lambda _: next(answers)), tmp_path)
+    assert toolbox.wiped == wiped
+    asked = [event.request_id for event in seen.events if isinstance(event, InputRequest)]
+    assert len(asked) == len(set(asked)) == len(replies)
+    [stored] = [row for row in seen.stored if row.role == "tool"]
+    assert json.loads(stored.arguments) == {"disk": "C" if wiped else "D"}
 
 
 def agno_masks() -> Framework:

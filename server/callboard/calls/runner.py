@@ -49,7 +49,7 @@ from callboard.calls.masking import mask_result
 from callboard.calls.pictures import Pictures
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import Tool, ToolResult, make_fingerprint
-from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
+from callboard.errors import ToolDenied, ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard_protocol import (
@@ -337,13 +337,15 @@ class CallRunner:
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
         """Show the arguments with which the framework's code runs a started call, if others were shown.
 
-        If the user has agreed to those, they are asked again. Raises `ToolDenied` unless they agree.
+        If the user has agreed to those, they are asked again. Raises `ToolDenied` unless they agree, and if the call has
+        ended, for example because they refused an earlier change.
         """
         running = self._open.get(call_id)
-        changed = show_values(arguments)
-        redact = self._context.redaction.value
-        if running is None or redact(changed) == redact(read_object(running.start.tool_args)):
+        if running is None:
+            raise ToolDenied("Not run: the call has already ended.")
+        if self.shows(call_id, arguments):
             return
+        changed = show_values(arguments)
         self._show_changes(call_id, changed, CHANGED_BY_AGENT)
         if not running.is_approved:
             return
@@ -353,6 +355,12 @@ class CallRunner:
             # Here, because code of the framework around the tool may catch it.
             self.fail(call_id, refused)
             raise
+
+    def shows(self, call_id: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call is open and these arguments are shown, apart from secrets. Any thread may ask."""
+        running = self._open.get(call_id)
+        redact = self._context.redaction.value
+        return running is not None and redact(show_values(arguments)) == redact(read_object(running.start.tool_args))
 
     async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
