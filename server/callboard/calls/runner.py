@@ -49,7 +49,7 @@ from callboard.calls.masking import mask_result
 from callboard.calls.pictures import Pictures
 from callboard.calls.running_tool import contain, running_a_tool, tools_around
 from callboard.calls.tool import Tool, ToolResult, make_fingerprint
-from callboard.errors import ToolDenied, ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
+from callboard.errors import ToolError, ToolLimit, ToolNotAnswered, ToolTimeout
 from callboard.redaction import without_paths
 from callboard.text import storable
 from callboard_protocol import (
@@ -141,6 +141,8 @@ class CallRunner:
         self._events = events
         self._context = context
         self._open: dict[str, RunningCall] = {}
+        self._refused: dict[str, ToolError] = {}
+        """Why calls of a framework were refused after their arguments had changed, by id."""
         self.shown_tools: dict[str, object] = {}
         """A framework's tools by name, as its model is shown them. Only these of its tools can be allowed always."""
 
@@ -337,13 +339,12 @@ class CallRunner:
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
         """Show the arguments with which the framework's code runs a started call, if others were shown.
 
-        If the user has agreed to those, they are asked again. Raises `ToolDenied` unless they agree, and if the call has
-        ended, for example because they refused an earlier change.
+        If the user has agreed to those, they are asked again. Raises `ToolError` unless they agree, also when the call is
+        tried again.
         """
-        running = self._open.get(call_id)
-        if running is None:
-            raise ToolDenied("Not run: the call has already ended.")
-        if self.shows(call_id, arguments):
+        if call_id in self._refused:
+            raise self._refused[call_id]
+        if self.shows(call_id, arguments) or (running := self._open.get(call_id)) is None:
             return
         changed = show_values(arguments)
         self._show_changes(call_id, changed, CHANGED_BY_AGENT)
@@ -353,11 +354,12 @@ class CallRunner:
             await self.approve(ToolCall(call_id, running.name, changed), is_again=True)
         except ToolError as refused:
             # Here, because code of the framework around the tool may catch it.
+            self._refused[call_id] = refused
             self.fail(call_id, refused)
             raise
 
     def shows(self, call_id: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether a call is open and these arguments are shown, apart from secrets. Any thread may ask."""
+        """Return whether these arguments of an open call are shown, apart from secrets. Any thread may ask."""
         running = self._open.get(call_id)
         redact = self._context.redaction.value
         return running is not None and redact(show_values(arguments)) == redact(read_object(running.start.tool_args))
