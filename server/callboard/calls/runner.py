@@ -339,7 +339,7 @@ class CallRunner:
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
         """Show the arguments with which the framework's code runs a started call, if others were shown.
 
-        If the user has agreed to those, they are asked again. Raises `ToolError` unless they agree, also when the call is
+        If the user has agreed to those, they are asked again. Raises `ToolError` unless they agree, also if the call is
         tried again.
         """
         if call_id in self._refused:

@@ -83,7 +83,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             code = HTTPStatus(status).phrase.lower().replace(" ", "_")
             # Not `request.url`, which also depends on the Host header.
             message = (
-                f"{request.method} {request.scope['path']}: {detail}; the routes are listed in docs/reference/routes.md. "
+                f"{request.method} {request.scope['path']}: {detail}; docs/reference/routes.md lists the routes. "
                 "Callboard has no models for embeddings, pictures or speech: give the client another address for these"
             )
             return JSONResponse(build_error_object(status, code, message), status, error.headers)
