@@ -16,10 +16,10 @@ from callboard.calls import ToolCall, ToolResult
 from callboard.errors import AgentError
 from callboard.frameworks.agno.messages import to_files
 from callboard.frameworks.agno.model import AgnoHooks
+from callboard.frameworks.agno.requirements import Output
 from callboard.frameworks.progress import to_status_report
 from callboard.frameworks.turn import is_same_output, to_source, to_text
 
-Output = RunOutput | TeamRunOutput
 Item = BaseRunOutputEvent | Output
 
 GUARDRAIL_ERRORS = frozenset({"input_check_error", "output_check_error"})
