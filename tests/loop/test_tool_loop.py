@@ -10,7 +10,7 @@ from callboard._formats import Format
 from callboard.agents.context import TurnContext
 from callboard.agents.tool_loop import run_tool_loop
 from callboard.calls import report_status, tool
-from callboard.errors import ModelError
+from callboard.errors import ModelError, ToolError
 from callboard.models import ModelDelta, OpenAICompatible, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
@@ -18,6 +18,7 @@ from callboard_protocol import (
     Message,
     ToolCallArgsDelta,
     ToolCallComplete,
+    ToolCallError,
     ToolCallStart,
     ToolStatus,
     Usage,
@@ -47,17 +48,22 @@ async def fetch(headers: dict[str, str]) -> str:
 
 
 @tool
-async def draw() -> dict[str, str]:
+async def draw(is_bad: bool = False) -> dict[str, str]:
     """Draws a picture."""
+    if is_bad:
+        raise ToolError(f"{PNG} is too small")
     return {"title": "An owl", "image": PNG}
 
 
 async def test_picture_in_the_text_of_a_result_is_shown_and_leaves_a_mark() -> None:
-    stage = Stage([[wants("draw")], says("Here.")], [draw])
-    complete = next(event for event in await stage.play() if isinstance(event, ToolCallComplete))
+    stage = Stage([[wants("draw"), wants("draw", '{"is_bad": true}', call_id="bad")], says("Here.")], [draw])
+    events = await stage.play()
+    [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
+    [failed] = [event for event in events if isinstance(event, ToolCallError)]
+    assert failed.error == "[image, image/png, about 69 bytes: it cannot be shown here] is too small"
     assert complete.files == ({"type": "image", "url": f"data:image/png;base64,{PNG}"},)
     assert complete.result == '{"title":"An owl","image":"[image, image/png, about 69 bytes: the user sees it]"}'
-    assert results_sent(stage) == [complete.result]
+    assert results_sent(stage) == [complete.result, f"Error: {failed.error}"]
 
 
 async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:

@@ -507,6 +507,7 @@ class CallRunner:
         try:
             answer = await ask_until_fitting(question, send)
         except ToolNotAnswered as unfit:
+            self.report(call_id, StatusReport("processing", "no answer"))
             # Not with its code, which says that the tool has not run.
             raise ToolError(str(unfit)) from unfit
         self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
@@ -559,7 +560,7 @@ class CallRunner:
         before = f"{self._context.redaction(storable(note))}\n\n" if note else ""
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):
-            message = self._context.redaction(storable(str(outcome)))
+            message = Pictures(can_show=False).take_from(self._context.redaction(storable(str(outcome))))
             if message != str(outcome):
                 # `RunContext.call` raises this error, and its message is then logged or sent to a model.
                 outcome.args = (message,)
