@@ -7,9 +7,9 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import structlog
-from pydantic_core import to_jsonable_python
 
 from callboard.calls.approval import (
     ANSWERED,
@@ -25,6 +25,7 @@ from callboard.calls.approval import (
     WAITING,
     CallWaits,
     add_reason,
+    show_values,
 )
 from callboard.calls.call import (
     REPAIRED,
@@ -140,6 +141,8 @@ class CallRunner:
         self._events = events
         self._context = context
         self._open: dict[str, RunningCall] = {}
+        self._refused: dict[str, ToolError] = {}
+        """Why calls of a framework were refused after their arguments had changed, by id."""
         self.shown_tools: dict[str, object] = {}
         """A framework's tools by name, as its model is shown them. Only these of its tools can be allowed always."""
 
@@ -336,13 +339,14 @@ class CallRunner:
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
         """Show the arguments with which the framework's code runs a started call, if others were shown.
 
-        If the user has agreed to those, they are asked again. Raises `ToolDenied` unless they agree.
+        If the user has agreed to those, they are asked again. Raises `ToolError` unless they agree, also if the call is
+        tried again.
         """
-        running = self._open.get(call_id)
-        changed = to_jsonable_python(arguments, serialize_unknown=True)
-        redact = self._context.redaction.value
-        if running is None or redact(changed) == redact(read_object(running.start.tool_args)):
+        if call_id in self._refused:
+            raise self._refused[call_id]
+        if self.shows(call_id, arguments) or (running := self._open.get(call_id)) is None:
             return
+        changed = show_values(arguments)
         self._show_changes(call_id, changed, CHANGED_BY_AGENT)
         if not running.is_approved:
             return
@@ -350,8 +354,15 @@ class CallRunner:
             await self.approve(ToolCall(call_id, running.name, changed), is_again=True)
         except ToolError as refused:
             # Here, because code of the framework around the tool may catch it.
+            self._refused[call_id] = refused
             self.fail(call_id, refused)
             raise
+
+    def shows(self, call_id: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether these arguments of an open call are shown, apart from secrets. Any thread may ask."""
+        running = self._open.get(call_id)
+        redact = self._context.redaction.value
+        return running is not None and redact(show_values(arguments)) == redact(read_object(running.start.tool_args))
 
     async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
@@ -436,9 +447,8 @@ class CallRunner:
             fingerprint=fingerprint,
         )
         if is_again:
-            # With an id for these arguments, because the answers to the questions about others do not count.
-            request_id = f"{request.request_id}:{make_fingerprint(call.arguments)[:16]}"
-            again = request.model_copy(update={"request_id": request_id})
+            # With an id of its own, because the answers to earlier questions do not count.
+            again = request.model_copy(update={"request_id": f"{request.request_id}:{uuid4().hex}"})
             request = add_reason(again, CHANGED_SINCE_CONSENT)
         # The recorder drops a question that already has an answer, see `Inputs.open`.
         remembered = self.approval.remembered if request.remember else None
