@@ -45,14 +45,18 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")  # Endpoints refuse it in names and
 class Filter:
     """The class that Open WebUI loads."""
 
-    async def inlet(self, body: Json, __id__: str = "", __model__: Json | None = None) -> Json:
+    async def inlet(self, body: Json, __id__: str = "", __model__: Json | None = None, __request__: Any = None) -> Json:
         """Give a model of another provider the calls of the agents' earlier answers."""
-        if not is_of_pipe(__model__ or {}, __id__.removesuffix(SUFFIX)):
-            try:
+        pipe_ids = find_pipe_ids(__model__ or {})
+        try:
+            # The pipe of another server also has such a function; its models are told everything by their server.
+            loaded = getattr(__request__.app.state, "FUNCTIONS", {})
+            is_ours = any(hasattr(loaded.get(pipe_id), "offer_approved") for pipe_id in pipe_ids)
+            if not is_ours and __id__.removesuffix(SUFFIX) not in pipe_ids:
                 body["messages"] = tell_calls(body["messages"])
-            except Exception:
-                # Open WebUI would refuse the request. Whatever the messages hold, it is not this function's to refuse.
-                log.exception("Callboard: the calls of earlier answers could not be read")
+        except Exception:
+            # Open WebUI would refuse the request. Whatever the messages hold, it is not this function's to refuse.
+            log.exception("Callboard: the calls of earlier answers could not be read")
         return body
 
     async def request(
@@ -67,7 +71,7 @@ class Filter:
         """Add the tools of approved calls to a request that continues an answer of the pipe."""
         metadata = __metadata__ or {}
         pipe_id = __id__.removesuffix(SUFFIX)
-        if metadata.get("tool_approval_resume") != "tools" or not is_of_pipe(__model__ or {}, pipe_id):
+        if metadata.get("tool_approval_resume") != "tools" or pipe_id not in find_pipe_ids(__model__ or {}):
             return body
         try:
             from open_webui.functions import get_function_module_by_id
@@ -80,10 +84,10 @@ class Filter:
         return body
 
 
-def is_of_pipe(model: Json, pipe_id: str) -> bool:
-    """Return whether the pipe provides the model, or the model that a preset is based on."""
+def find_pipe_ids(model: Json) -> set[str]:
+    """Return the id of the pipe that provides the model, or the model that a preset is based on, if a pipe does so."""
     base = (model.get("info") or {}).get("base_model_id")
-    return any(str(one).startswith(f"{pipe_id}.") for one in (model.get("id"), base))
+    return {str(one).partition(".")[0] for one in (model.get("id"), base)}
 
 
 def tell_calls(messages: list[Json]) -> list[Json]:
@@ -91,17 +95,18 @@ def tell_calls(messages: list[Json]) -> list[Json]:
     told: list[Json] = []
     ids: dict[str, str] = {}  # Of the pipe's calls, as endpoints accept them.
     for message in messages:
-        content = message.get("content")
-        texts = DRAWN.split(content)[::6] if isinstance(content, str) else []
-        if message.get("role") == "assistant":
-            calls = [tell_call(call, ids) for call in message.get("tool_calls") or ()]
-            message = message | ({"tool_calls": calls} if calls else {})
-            told += split_answer(message, ids) if len(texts) > 1 else [message]
-        elif message.get("role") == "system" and len(texts) > 1:
-            # It has the thread of a channel as text.
-            told.append(message | {"content": "".join(texts)})
+        role, content = message.get("role"), message.get("content")
+        text = content if isinstance(content, str) else ""
+        if role == "assistant":
+            if calls := [tell_call(call, ids) for call in message.get("tool_calls") or ()]:
+                message = message | {"tool_calls": calls}
+            told += split_answer(message, ids) if DRAWN.search(text) else [message]
+        elif role == "system":
+            # It has the thread of a channel as text, where the name of a model is before its answer.
+            words, count = DRAWN.subn("", text.replace(": <details", ":\n<details"))
+            told.append(message | {"content": words} if count else message)
         elif message.get("tool_call_id") in ids:
-            result = INNER_CALLS.sub("", content) if isinstance(content, str) else content
+            result = INNER_CALLS.sub("", text) if text else content
             told.append(message | {"tool_call_id": ids[message["tool_call_id"]], "content": result})
         else:
             told.append(message)
@@ -121,24 +126,24 @@ def split_answer(message: Json, ids: dict[str, str]) -> list[Json]:
     told: list[Json] = []
     answer: Json = {"tool_calls": []}  # The last of them that is the model's.
     last_round = ""
-    text, *rest = DRAWN.split(message["content"])
-    pieces = zip(*(rest[place::6] for place in range(6)), strict=True)
-    for *call, after in [(None, None, None, None, None, text), *pieces]:
-        call_id, name, arguments, result, round_ = (html.unescape(value or "") for value in call)
-        # A call without a result has not ended. A second one of its id is a copy, because models imitate blocks.
-        if call[3] is not None and call_id not in ids:
-            if round_ != last_round and "tool_calls" in answer:
-                told.append(answer := {"role": "assistant", "content": ""})
-            last_round = round_
-            made = make_call(call_id, name.partition(LABEL)[0], arguments, ids)
-            answer.setdefault("tool_calls", []).append(made)
-            words = read_json(result)
-            words = INNER_CALLS.sub("", words if isinstance(words, str) else result)
-            told.append({"role": "tool", "tool_call_id": made["id"], "content": words})
-        if after.strip():
+    pieces = DRAWN.split(message["content"])
+    for place in range(0, len(pieces), 6):
+        text, *call = pieces[place : place + 6]
+        if text.strip():
             if "tool_calls" in answer:
                 told.append(answer := {"role": "assistant", "content": ""})
-            answer["content"] = f"{answer['content']}\n\n{after.strip()}".strip()
+            answer["content"] = f"{answer['content']}\n\n{text.strip()}".strip()
+        # A call without a result has not ended. A second one of its id is a copy, because models imitate blocks.
+        if not call or call[3] is None or html.unescape(call[0]) in ids:
+            continue
+        call_id, name, arguments, result, round_ = map(html.unescape, call)
+        if round_ != last_round and "tool_calls" in answer:
+            told.append(answer := {"role": "assistant", "content": ""})
+        last_round = round_
+        made = make_call(call_id, name.partition(LABEL)[0], arguments, ids)
+        answer.setdefault("tool_calls", []).append(made)
+        words = INNER_CALLS.sub("", str(read_json(result)))
+        told.append({"role": "tool", "tool_call_id": made["id"], "content": words})
     if message.get("tool_calls"):
         if "tool_calls" in answer:
             told.append(answer := {"role": "assistant", "content": ""})

@@ -145,7 +145,7 @@ FROM_TEXT = "from text"  # On the card of a call that the server parsed from the
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
 ENDED = "done"
-NOT_SHARED = "Not shared with you: "
+NOT_SHARED = "Not shared with you, or deleted: "
 ANSWERED = "Answered"
 RECONNECTING = "Reconnecting…"
 TAKEN_BACK = "\n\n> The answer starts again. Ignore the text above that follows the last tool call.\n\n"
@@ -399,14 +399,13 @@ def find_end_of_opened(line: str) -> str:
 
 
 def separate(before: str, text: str) -> str:
-    """Return what belongs between a text and its continuation: nothing within a word, otherwise a space or lines."""
+    """Return what belongs between a text and its continuation: a space before a new sentence, otherwise nothing."""
     ends, begins = before[-1:], text[:1]
-    if not ends or ends.isspace() or begins.isspace() or begins in ",.;:!?)]}":
-        return ""
-    if ends in "`~>":
-        # Perhaps the end of a fence or of HTML, which counts only at the end of a line.
+    if before.endswith(("```", "~~~", ">")) and not begins.isspace():
+        # A fence or HTML ends only at the end of a line.
         return "\n\n"
-    return "" if ends.isalnum() and (begins.islower() or begins.isdigit()) else " "
+    is_after_stop = ends != "" and ends in ".!?:;,)" and begins.isalpha() and not begins.islower()
+    return " " if is_after_stop or (ends.isalnum() and begins.isupper()) else ""
 
 
 def make_storable(text: str) -> str:
@@ -2405,10 +2404,10 @@ class OpenWebUITools:
         kept: list[Json] = []
         with note_failure(lost, "its files"):
             kept += [await self._keep_file(name, file) for file in select_dicts(files) if file.get("url")]
-        if lost:
-            text += f"\n\n{NOT_READ.format(parts=' and '.join(lost))}"
         if len(text) > TOOL_RESULT_CHARS:
             text = f"{text[:TOOL_RESULT_CHARS]}\n… [{len(text) - TOOL_RESULT_CHARS:,} more characters]"
+        if lost:
+            text += f"\n\n{NOT_READ.format(parts=' and '.join(lost))}"
         return {
             "text": make_storable(text),
             "files": kept,
@@ -2423,7 +2422,9 @@ class OpenWebUITools:
             return file
         kind = head.removeprefix("data:")
         name = f"{name}.{kind.partition('/')[2]}"
-        return file | {"url": await store_file(self._page, name, kind, base64.b64decode(content))}
+        if not (url := await store_file(self._page, name, kind, base64.b64decode(content))):
+            raise OSError("the file was not stored")
+        return file | {"url": url}
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from callboard_protocol.wire import (
     MAX_LINE_BYTES,
     MAX_TEXT_BYTES,
     MAX_TOOL_REQUEST_BYTES,
+    Items,
     Limit,
     Line,
     Name,
@@ -129,7 +130,7 @@ class Plan(Event):
     """
 
     type: Literal["plan"] = "plan"
-    steps: Annotated[tuple[PlanStep, ...], Limit(MAX_TEXT_BYTES)]
+    steps: Annotated[Items[PlanStep], Limit(MAX_TEXT_BYTES)]
 
     @property
     def summary(self) -> str:
@@ -195,7 +196,7 @@ class ToolCallStart(CallEvent):
     `stoppable` is false for a tool that a stop cannot end, which is a plain function in a thread. `label` names the
     call for people: the tool's title, and the argument that distinguishes this call; empty if it is only the tool's
     name. `from_text` is true if the call was read from the model's text although it was not asked to write calls there.
-    `asks_first` is true if the tool certainly does not run before its user has been asked.
+    `asks_first` is true if the tool does not run before the approval of its user is recorded.
 
     `parent_call_id` is empty for the agent's own calls. For a call of another agent it is the call that started this
     agent: a team member, a sub-agent, an agent in a tool, or the target of a handoff. In the next turn the model
@@ -255,8 +256,8 @@ class ToolCallComplete(CallEvent):
     truncated: bool = False
     result_chars: int = Field(default=0, ge=0)
     duration_ms: int | None = Field(default=None, ge=0)
-    files: Annotated[tuple[dict[str, Any], ...], Limit(MAX_FILES_BYTES)] = ()
-    embeds: Annotated[tuple[str, ...], Limit(MAX_FILES_BYTES // 2)] = ()
+    files: Annotated[Items[dict[str, Any]], Limit(MAX_FILES_BYTES)] = ()
+    embeds: Annotated[Items[str], Limit(MAX_FILES_BYTES // 2)] = ()
     result_url: str | None = None
 
 
@@ -301,8 +302,8 @@ class Source(Event):
 
     type: Literal["source"] = "source"
     source: dict[str, Any]
-    document: tuple[str, ...] = ()
-    metadata: tuple[dict[str, Any], ...] = ()
+    document: Items[str] = ()
+    metadata: Items[dict[str, Any]] = ()
 
 
 class InputRequest(Event):
@@ -344,7 +345,7 @@ class InputRequest(Event):
     form: Annotated[dict[str, Any], Limit(MAX_FORM_BYTES)] = Field(
         default_factory=dict, alias="schema", exclude_if=not_
     )
-    choices: Annotated[tuple[str, ...], Limit(MAX_CHOICES_BYTES)] = Field(default=(), exclude_if=not_)
+    choices: Annotated[Items[str], Limit(MAX_CHOICES_BYTES)] = Field(default=(), exclude_if=not_)
     other: bool = Field(default=False, exclude_if=not_)
     url: Annotated[str, Limit(MAX_LINE_BYTES), StringConstraints(pattern=r"^(https?://[^\s]+)?$")] = Field(
         default="", exclude_if=not_
@@ -380,7 +381,7 @@ class Parked(Event):
     """
 
     type: Literal["parked"] = "parked"
-    tool_call_ids: tuple[str, ...]
+    tool_call_ids: Items[str]
 
 
 class Usage(Event):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from callboard_protocol.wire import Name, RequestId, Wire
+from callboard_protocol.wire import Items, Name, RequestId, Wire
 
 __all__ = [
     "ChatMessage",
@@ -29,7 +29,7 @@ class User(Wire):
     name: str = ""
     email: str = ""
     role: str = "user"
-    groups: tuple[str, ...] = ()
+    groups: Items[str] = ()
 
 
 class FunctionCall(Wire):
@@ -54,7 +54,7 @@ class ChatMessage(Wire):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]] | None = None
-    tool_calls: tuple[ToolCallPart, ...] | None = None
+    tool_calls: Items[ToolCallPart] | None = None
     tool_call_id: str | None = None
 
     def to_openai(self) -> dict[str, Any]:
@@ -109,15 +109,15 @@ class RunRequest(Wire):
     chat_id: Identifier | None = None
     message_id: Identifier | None = None
     user: User | None = None
-    messages: tuple[ChatMessage, ...] = Field(min_length=1)
+    messages: Items[ChatMessage] = Field(min_length=1)
     task: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     run_id: RunId | None = None
-    functions: tuple[OfferedFunction, ...] = Field(default=(), max_length=128)
+    functions: Items[OfferedFunction] = Field(default=(), max_length=128)
     must_call: bool = False
     recall: bool = True
-    openwebui_tools: tuple[OpenWebUITool, ...] = Field(default=(), max_length=512)
-    openwebui_features: tuple[Name, ...] = Field(default=(), max_length=32)
+    openwebui_tools: Items[OpenWebUITool] = Field(default=(), max_length=512)
+    openwebui_features: Items[Name] = Field(default=(), max_length=32)
     approvals_wait: bool = False
 
 
@@ -142,6 +142,6 @@ class ToolAnswer(Wire):
 
     text: str = ""
     error: str = ""
-    files: tuple[dict[str, Any], ...] = ()
-    embeds: tuple[str, ...] = ()
-    sources: tuple[dict[str, Any], ...] = ()
+    files: Items[dict[str, Any]] = ()
+    embeds: Items[str] = ()
+    sources: Items[dict[str, Any]] = ()

@@ -1,9 +1,17 @@
 """The base of all types of the protocol, and the limits of their fields."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
+
+T = TypeVar("T")
+if TYPE_CHECKING:
+    # A list may be given too, and becomes a tuple.
+    Items = Sequence[T]
+else:
+    Items = tuple[T, ...]
 
 MAX_FRAME_BYTES = 256 * 1024
 """Maximum size of a frame; the limits of an event's fields add up to less."""

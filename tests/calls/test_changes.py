@@ -84,3 +84,27 @@ async def test_call_that_is_refused_after_a_takeover_is_not_said_to_have_run() -
     async for _ in events.read(running):
         pass
     assert running.result()["c"].result_text == f"Error: {REFUSED}"
+
+
+async def test_user_is_asked_about_each_change_by_the_agent_in_a_question_of_its_own() -> None:
+    asked: list[str] = []
+
+    async def agree(question: InputRequest) -> bool:
+        asked.append(question.request_id)
+        return True
+
+    events = EventBuffer()
+    runner = CallRunner(events, CallContext(approval=Approval(answer_to=agree)))
+
+    async def run() -> None:
+        call = ToolCall("c", "buy", {"thing": "a harp"})
+        await runner.start(call)
+        await runner.approve(call)
+        for thing in ("a piano", "an organ", "an organ", "a piano"):
+            await runner.change_arguments("c", {"thing": thing})
+
+    running = asyncio.create_task(run())
+    async for _ in events.read(running):
+        pass
+    running.result()
+    assert len(asked) == len(set(asked)) == 4

@@ -356,6 +356,7 @@ def sell(seats: int) -> str:
     return "sold"
 
 register(Agent("clerk", tools=[sell]))
+register(Agent("scribe", tools=[sell], tool_format="react"))
 """
 
 

@@ -181,7 +181,7 @@ async def test_what_a_preset_has_and_is_not_shared_with_its_user_is_named_and_it
     async with chat_of(browser, user, open_webui, artifacts) as chat:
         await chat.open(preset)
         await chat.ask("hello")
-        await expect(chat.message).to_contain_text("Not shared with you: skill refunds, knowledge Safe")
+        await expect(chat.message).to_contain_text("Not shared with you, or deleted: skill refunds, knowledge Safe")
         await chat.screenshot("not_shared")
     [turn] = server.turns
     assert turn.offered == []

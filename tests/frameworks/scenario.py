@@ -26,12 +26,12 @@ INSTRUCTIONS = "Be kind."
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A conversation of one or more turns, each a text of the user.
+    """A conversation of one or more turns, each a text of the user, or the parts of a message.
 
     Attributes:
         sent: The messages of the last model request, without leading system messages; None if they do not matter. An
             ellipsis at the end stands for any text.
-        reply: The user's answer to every question, None for no answer.
+        reply: The user's answer to every question, or a function that returns it; None for no answer.
         asked_at_once: The questions that are open before the user answers them.
         stop_at: The event at which the user presses stop.
         errors_say: Texts that the errors' messages must contain.
@@ -45,7 +45,7 @@ class Scenario:
     script: Script
     expected: Sequence[str]
     tools: Sequence[str] = ()
-    turns: Sequence[str] = ("go",)
+    turns: Sequence[str | list[Body]] = ("go",)
     sent: Sequence[str] | None = None
     reply: Any = None
     asked_at_once: int = 1

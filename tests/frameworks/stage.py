@@ -262,7 +262,8 @@ async def _watch(run: Run, scenario: Scenario, toolbox: Toolbox) -> list[Event]:
                 asked.append(event)
             if len(asked) >= scenario.asked_at_once:
                 for question in asked:
-                    await run.answer(question.request_id, GivenAnswer(scenario.reply))
+                    reply = scenario.reply(question) if callable(scenario.reply) else scenario.reply
+                    await run.answer(question.request_id, GivenAnswer(reply))
                 asked.clear()
             _act(event, run, scenario, toolbox)
     promises.check(numbered)

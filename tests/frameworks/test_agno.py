@@ -102,6 +102,18 @@ async def test_input_is_the_users_words_for_hooks_guards_knowledge_and_dependenc
         assert told in seen.sent()[-1]
 
 
+async def test_question_that_a_guard_refuses_is_not_shown_to_the_model_later(tmp_path: Path) -> None:
+    from agno.guardrails import PIIDetectionGuardrail
+
+    from callboard.frameworks.agno.stream import REFUSED_QUESTION
+
+    asked = scenario([says("Hello.")], turns=("mail it to a@b.com", "hello"))
+    seen, _ = await perform(solo(pre_hooks=[PIIDetectionGuardrail()]), asked, tmp_path)
+    assert seen.lines(in_order=True) == ["error agent_error", "say Hello.", "done stop"]
+    [body] = seen.requests
+    assert [message["content"] for message in body["messages"]] == [f"{REFUSED_QUESTION}\n\nhello"]
+
+
 async def test_reason_of_a_tool_that_stops_the_run_is_the_answer(tmp_path: Path) -> None:
     from agno.exceptions import StopAgentRun
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
+from pydantic import Base64Bytes, BaseModel
 
 from callboard_protocol import InputRequest, Source, ToolCallArgsDelta, ToolCallComplete, ToolCallError
 from tests.fakes.openai_server import Refusal
@@ -233,6 +233,16 @@ async def test_tool_result_is_shown_as_sent_to_model(tmp_path: Path) -> None:
     [painted] = [line for line in lines if line.startswith("result 3")]
     assert "A cat, painted" in painted
     assert PICTURE_URL.partition(",")[2] not in painted
+
+
+async def test_argument_of_bytes_can_be_shown(tmp_path: Path) -> None:
+    def save(data: Base64Bytes) -> str:
+        """Saves."""
+        return f"{len(data)} bytes"
+
+    asked = scenario([calls(("save", '{"data": "//79/A=="}')), says("Done.")], reply=True)
+    seen, _ = await perform(solo(save), asked, tmp_path, confirm_tools=["save"])
+    assert seen.lines(in_order=True)[-3:] == ["result 1 4 bytes", "say Done.", "done stop"]
 
 
 async def test_result_that_cannot_be_json_fails_call(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from callboard.agents import AgentLike, RunContext
 from callboard.agents.context import OnOwnerLoss
 from callboard.agents.registry import Registry
 from callboard.errors import AgentError
-from callboard_protocol import Error, ToolCallArgsDelta, ToolCallError, Usage
+from callboard.storage import Store
+from callboard_protocol import Error, InputRequest, ToolCallArgsDelta, ToolCallError, Usage
 from tests.fakes.openai_server import Answer, Body, chunks, text
 from tests.frameworks import agno_agents, langgraph_agents, openai_agents_stage, pydantic_ai_agents
 from tests.frameworks.scenario import ADD, MAX_TOOL_CALLS, calls, says, scenario
-from tests.frameworks.stage import Framework, Performance, perform
+from tests.frameworks.stage import CHAT_ID, USER, Framework, Performance, perform
 from tests.frameworks.toolbox import Toolbox
 from tests.serving import ScriptedAgent
 
@@ -707,6 +708,30 @@ async def test_user_is_asked_again_about_arguments_that_change_after_consent(
     assert json.loads(stored.arguments) == {"disk": "D" if reply else "C"}
 
 
+@pytest.mark.parametrize(("replies", "wiped"), [([True] * 4, ["D", "E", "C"]), ([True, False], [])])
+async def test_user_is_asked_about_each_change_of_arguments_until_they_refuse(
+    replies: list[bool], wiped: list[str], tmp_path: Path
+) -> None:
+    from langchain.agents.middleware import wrap_tool_call
+
+    @wrap_tool_call
+    async def repeat(request: Any, handler: Any) -> Any:
+        for disk in "DE":
+            await handler(request.override(tool_call={**request.tool_call, "args": {"disk": disk}}))
+        return await handler(request)
+
+    toolbox = Toolbox()
+    made = langgraph_agents.solo(toolbox.plain("wipe"), middleware=[repeat, langgraph_agents.approval()])
+    script = [calls(("wipe", '{"disk": "C"}')), says("Done.")]
+    answers = iter(replies)
+    seen, _ = await perform(made, scenario(script, reply=lambda _: next(answers)), tmp_path)
+    assert toolbox.wiped == wiped
+    asked = [event.request_id for event in seen.events if isinstance(event, InputRequest)]
+    assert len(asked) == len(set(asked)) == len(replies)
+    [stored] = [row for row in seen.stored if row.role == "tool"]
+    assert json.loads(stored.arguments) == {"disk": "C" if wiped else "D"}
+
+
 def agno_masks() -> Framework:
     from agno.guardrails import PIIDetectionGuardrail
 
@@ -725,6 +750,10 @@ async def contact() -> str:
     return f"Write to {SECRET}."
 
 
+PICTURE: Body = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+@pytest.mark.parametrize("files", [[], [PICTURE]], ids=["text", "picture"])
 @pytest.mark.parametrize(
     ("masks", "told"),
     [
@@ -733,15 +762,20 @@ async def contact() -> str:
     ],
 )
 async def test_later_turns_are_told_what_the_model_was_shown(
-    masks: Callable[[], Framework], told: list[str], tmp_path: Path
+    masks: Callable[[], Framework], told: list[str], files: list[Body], tmp_path: Path
 ) -> None:
     script = [calls(("contact", "{}")), says("I see."), says("Yes."), says("Still yes.")]
-    asked = scenario(script, turns=(f"I am {SECRET}.", "really?", "and now?"))
+    question = [{"type": "text", "text": f"I am {SECRET}."}, *files] if files else f"I am {SECRET}."
+    asked = scenario(script, turns=(question, "really?", "and now?"))
     seen, _ = await perform(masks(), asked, tmp_path)
     assert seen.sent() == [
-        *(told[0], "assistant calls contact {}", told[1], "assistant I see."),
-        *("user really?", "assistant Yes.", "user and now?"),
+        *(told[0] + "".join(file["image_url"]["url"] for file in files), "assistant calls contact {}", told[1]),
+        *("assistant I see.", "user really?", "assistant Yes.", "user and now?"),
     ]
+    store = await Store.open(f"sqlite:///{tmp_path / 'callboard.db'}")
+    replayed = await store.chats(USER.id).replay(CHAT_ID)
+    await store.close()
+    assert [f"{message['role']} {message['content']}" for message in (replayed[0], replayed[2])] == told
     assert f"result 1 Write to {SECRET}." in seen.lines(in_order=True)
 
 

@@ -280,6 +280,9 @@ async def test_a_tool_whose_question_gets_no_fitting_answer_fails_with_the_reaso
     # Not `not_answered`, which says that the tool has not run.
     assert failed.code == "tool_failed"
     assert failed.error.startswith(f"{UNFIT}: cabin: it is not one of the choices")
+    # A tool may catch the error and go on.
+    last = [event.data for event in events if isinstance(event, ToolStatus)][-1]
+    assert (last.status, last.message) == ("processing", "no answer")
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "https://a b"])

@@ -65,7 +65,7 @@ class Stage:
             redaction=self.redaction,
             allowances=self._allowances,
         )
-        return run_tool_loop(context, self._tools, tool_format=self._format)
+        return run_tool_loop(context, lambda: self._tools, tool_format=self._format)
 
     async def play(self) -> list[Event]:
         """The whole turn, without the arguments' pieces."""

@@ -10,7 +10,7 @@ from callboard._formats import Format
 from callboard.agents.context import TurnContext
 from callboard.agents.tool_loop import run_tool_loop
 from callboard.calls import report_status, tool
-from callboard.errors import ModelError
+from callboard.errors import ModelError, ToolError
 from callboard.models import ModelDelta, OpenAICompatible, TextDelta, TokenUsage
 from callboard_protocol import (
     Done,
@@ -18,6 +18,7 @@ from callboard_protocol import (
     Message,
     ToolCallArgsDelta,
     ToolCallComplete,
+    ToolCallError,
     ToolCallStart,
     ToolStatus,
     Usage,
@@ -47,17 +48,22 @@ async def fetch(headers: dict[str, str]) -> str:
 
 
 @tool
-async def draw() -> dict[str, str]:
+async def draw(is_bad: bool = False) -> dict[str, str]:
     """Draws a picture."""
+    if is_bad:
+        raise ToolError(f"{PNG} is too small")
     return {"title": "An owl", "image": PNG}
 
 
 async def test_picture_in_the_text_of_a_result_is_shown_and_leaves_a_mark() -> None:
-    stage = Stage([[wants("draw")], says("Here.")], [draw])
-    complete = next(event for event in await stage.play() if isinstance(event, ToolCallComplete))
+    stage = Stage([[wants("draw"), wants("draw", '{"is_bad": true}', call_id="bad")], says("Here.")], [draw])
+    events = await stage.play()
+    [complete] = [event for event in events if isinstance(event, ToolCallComplete)]
+    [failed] = [event for event in events if isinstance(event, ToolCallError)]
+    assert failed.error == "[image, image/png, about 69 bytes: it cannot be shown here] is too small"
     assert complete.files == ({"type": "image", "url": f"data:image/png;base64,{PNG}"},)
     assert complete.result == '{"title":"An owl","image":"[image, image/png, about 69 bytes: the user sees it]"}'
-    assert results_sent(stage) == [complete.result]
+    assert results_sent(stage) == [complete.result, f"Error: {failed.error}"]
 
 
 async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:
@@ -105,6 +111,26 @@ async def test_rejected_call_starts_as_written_and_ends_with_the_reason(
     assert shown_code == code
     assert told in shown
     assert results_sent(stage) == [f"Error: {shown}"]
+
+
+async def test_tools_that_a_call_adds_or_removes_hold_for_the_next_request() -> None:
+    tools: list[Any] = []
+
+    @tool
+    async def swap() -> str:
+        """Takes itself away, and adds another tool."""
+        tools[:] = [draw]
+        return "swapped"
+
+    tools.append(swap)
+    stage = Stage([[wants("swap")], [wants("draw")], says("Done.")], tools)
+    events = await stage.play()
+    assert [[one["function"]["name"] for one in request.tools] for request in stage.requests] == [
+        ["swap"],
+        ["draw"],
+        ["draw"],
+    ]
+    assert not errors(events)
 
 
 async def test_call_of_an_agent_without_tools_gets_an_error() -> None:
@@ -242,7 +268,7 @@ async def test_closing_while_a_tool_runs_stops_every_tool() -> None:
 async def test_closing_in_the_middle_of_the_answer_closes_the_models_request() -> None:
     async with OpenAIServer([chunks(text("Once"), ending="hang")]) as server:
         model = OpenAICompatible(server.base_url, api_key="key", model="m")
-        turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, model), ())
+        turn = run_tool_loop(TurnContext("r", [{"role": "user", "content": "x"}], str, model), tuple)
         assert await anext(turn) == Message(content="Once")
         await turn.aclose()
         await server.disconnected.wait()

@@ -401,6 +401,7 @@ ERRORS: dict[str, tuple[bytes, type[ModelError]]] = {
         ModelError,
     ),
     "no success": (line("data", {"success": False, "msg": "the moon is down"}), ModelError),
+    "only words, in place of choices": (line("data", {"choices": None, "message": "the moon is down"}), ModelError),
     "a status without choices": (line("data", {"statusCode": 429, "message": "the moon is down"}), ModelRateLimited),
     "a list": (line("data", {"errors": [{"message": "the moon is down"}]}), ModelError),
     "a word as its status": (line("data", {"status": "error", "message": "the moon is down"}), ModelError),

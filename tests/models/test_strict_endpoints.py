@@ -392,6 +392,10 @@ BUSY = {"message": "The content filter is busy", "type": "server_error", "param"
 NOTHING_TO_LEARN: dict[str, tuple[Answer, list[Body]]] = {
     "of another matter": (Refusal(400, "no such voice"), CALLED),
     "of another name": (Refusal(400, "Invalid 'messages[0].name': string does not match pattern."), [NAMED]),
+    "with a quotation of the request": (
+        Refusal(400, "[{'msg': 'no such seed', 'input': {'messages': [{'content': 'It must not be empty'}]}}]"),
+        [BLANK],
+    ),
     "with a null that is no content": (Raw([json.dumps({"error": BUSY}).encode()], status=400), CALLED),
 }
 
@@ -465,6 +469,25 @@ async def test_if_no_form_helps_the_error_is_the_first_one() -> None:
     assert json.dumps(CALLED)[:60] in str(raised.value)
 
 
+async def test_no_form_is_tried_after_an_error_that_is_no_refusal() -> None:
+    answers: list[Answer] = [OK, Refusal(400, "bad"), Refusal(401, "expired")]
+    async with OpenAIServer(answers) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        [delta async for delta in model.stream(ModelRequest([QUESTION]))]
+        with pytest.raises(ModelRefused, match="bad"):
+            await anext(aiter(model.stream(ModelRequest(CALLED))))
+    assert len(server.requests) == 3
+
+
+async def test_a_picture_that_is_refused_in_unknown_words_does_not_cost_other_chats_theirs() -> None:
+    shown = {"role": "user", "content": [{**PICTURE, "image_url": {"url": "data:image/png;base64,AAAA"}}]}
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, "image exceeds 5 MB maximum") if "AAAA" in str(body) else OK
+
+    sent = await play(answer, ModelRequest([QUESTION]), ModelRequest([*CALLED, shown]), ModelRequest(SHOWN))
+    assert sent[-1]["messages"] == SHOWN
+
+
 BLIND = {
     "OpenRouter": Refusal(404, "No endpoints found that support image input"),
     "llama.cpp": Refusal(500, "image input is not supported - hint: if this is unexpected, you may need the mmproj"),
@@ -497,17 +520,6 @@ SCHEMA: Body = {
     },
     "additionalProperties": False,
 }
-REFUSED_KEYWORDS = ["$schema", "$ref", "$defs", "const", "exclusiveMinimum", "additionalProperties"]
-WITHOUT_KEYWORDS: Body = {
-    "type": "object",
-    "properties": {
-        "door": {"type": "object", "properties": {"inner": {}, "const": NUMBER}, "description": "D"},
-        "kind": {"enum": ["oak"], "title": "K"},
-        "width": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
-        "format": {"type": ["null", "string"]},
-        "many": {"type": "array"},
-    },
-}
 PLAIN: Body = {
     "type": "object",
     "properties": {
@@ -522,21 +534,14 @@ GIVEN: Body = {"type": "function", "function": {"name": "give", "parameters": {"
 DOOR = offering(parameters=SCHEMA)[0]
 
 
-async def test_keywords_that_an_endpoint_names_are_left_out_of_every_schema() -> None:
-    def answer(body: Body) -> Answer:
-        schemas = json.dumps([tool["function"]["parameters"] for tool in body["tools"]])
-        for keyword in REFUSED_KEYWORDS:
-            if f'"{keyword}": ' in schemas.replace('"const": {"type": "integer"}', ""):
-                place = "tools[0].function_declarations[1].parameters"
-                return Refusal(400, f"Invalid JSON payload received. Unknown name \"{keyword}\" at '{place}'")
-        return OK
-
-    sent = await play(answer, *[ModelRequest([QUESTION], [TOOL, DOOR])] * 2)
-    assert sent[-1]["tools"] == sent[-2]["tools"]
-    assert sent[-1]["tools"] == [
-        {"type": "function", "function": {**TOOL["function"], "parameters": {"type": "object", "properties": {}}}},
-        *offering(parameters=WITHOUT_KEYWORDS),
-    ]
+async def test_every_tool_with_a_keyword_that_is_refused_in_one_of_them_gets_a_plain_schema() -> None:
+    words = "Invalid JSON payload received. Unknown name \"$schema\" at 'tools[0].function_declarations[1].parameters'"
+    given, plain = (
+        [GIVEN, *offering(parameters=schema), *offering(name="open_gate", parameters=schema)]
+        for schema in (SCHEMA, PLAIN)
+    )
+    strict = option(words, {"tools": plain}, tools=given)
+    assert len(await play(strict.answer, strict.asked, strict.asked)) == 3
 
 
 ODD_TOOLS = {
@@ -576,15 +581,75 @@ async def test_a_tool_that_is_refused_however_it_is_written_is_left_out_and_name
     assert len(server.requests) <= 6
 
 
+async def test_a_tool_that_only_a_property_of_the_refused_one_names_is_still_offered() -> None:
+    odd = offering(parameters={"type": "object", "properties": {"look_up": {"type": "odd"}}})
+    words = "Invalid schema for function 'open_door': In context=('properties', 'look_up'), 'odd' is not valid."
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, words) if "'odd'" in str(body.get("tools")) else OK
+
+    async with OpenAIServer(answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        deltas = [delta async for delta in model.stream(ModelRequest([QUESTION], [GIVEN, TOOL, *odd]))]
+    assert deltas[0] == ToolsRefused({"open_door": words.rstrip(".")})
+    assert [tool["function"]["name"] for tool in server.requests[-1]["tools"]] == ["give", "look_up"]
+
+
+async def test_a_refusal_that_is_about_something_else_changes_no_later_tools() -> None:
+    words = "The tool 'open_door' was called with invalid parameters"
+
+    def answer(body: Body) -> Answer:
+        return Refusal(400, words) if "seed" in body else OK
+
+    async with OpenAIServer(answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
+        with pytest.raises(ModelRefused):
+            await anext(aiter(model.stream(ModelRequest([QUESTION], [GIVEN, DOOR], options={"seed": 1}))))
+        assert await anext(aiter(model.stream(ModelRequest([QUESTION], [GIVEN, DOOR])))) == Finish("stop")
+    assert server.requests[-1]["tools"] == [GIVEN, DOOR]
+
+
+def doubling(steps: int) -> Body:
+    """Return a schema whose definitions use the next one twice."""
+    return {f"d{at}": {"properties": {name: {"$ref": f"#/$defs/d{at + 1}"} for name in "ab"}} for at in range(steps)}
+
+
+BROKEN: list[tuple[Body, Body]] = [
+    ({"properties": None, "anyOf": 1, "enum": 2, "required": True}, {"properties": {}}),
+    ({"properties": {"a": {"items": [], "type": ["array", 3], "required": 4}, "b": 5}, "$ref": 6}, {}),
+    ({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": doubling(60)}, {}),
+]
+
+
+@pytest.mark.parametrize(("schema", "plain"), BROKEN)
+async def test_the_broken_schema_of_a_client_gets_a_plain_one_too(schema: Body, plain: Body) -> None:
+    def answer(body: Body) -> Answer:
+        sent = body["tools"][0]["function"]["parameters"]
+        return OK if sent != schema and plain.items() <= sent.items() else Refusal(400, "Invalid schema")
+
+    assert len(await play(answer, ModelRequest([QUESTION], offering(parameters=schema)))) == 2
+
+
+async def test_a_schema_without_a_type_that_has_properties_and_alternatives_is_an_object() -> None:
+    place = {"properties": {"x": NUMBER}, "anyOf": [{"required": ["x"]}]}
+    plain = {"type": "object", "properties": {"at": {"type": "object", "properties": {"x": NUMBER}}}}
+    strict = option("Invalid schema", {"tools": offering(parameters=plain)})
+    given = offering(parameters={"type": "object", "properties": {"at": place}})
+    await play(strict.answer, ModelRequest([QUESTION], given))
+
+
 async def test_if_the_only_tool_is_left_out_the_model_answers_in_text() -> None:
     strict = option(ODD_TOOLS["OpenAI"], {"tools": None, "tool_choice": None}, tools=[DOOR], must_call=True)
     async with OpenAIServer(strict.answer) as server, aclosing(OpenAICompatible(server.base_url, model="m")) as model:
         assert [delta async for delta in model.stream(strict.asked)][-1] == Finish("stop")
 
 
-async def test_requests_at_the_same_time_all_use_what_one_of_them_learns() -> None:
-    strict = ENDPOINTS["DeepSeek's reasoning"]
+AT_ONCE = [
+    ENDPOINTS["DeepSeek's reasoning"],
+    option(ODD_TOOLS["OpenAI"], {"tools": offering(parameters=PLAIN)}, tools=[DOOR]),
+]
 
+
+@pytest.mark.parametrize("strict", AT_ONCE)
+async def test_requests_at_the_same_time_all_use_what_one_of_them_learns(strict: Strict) -> None:
     async def ask(model: OpenAICompatible) -> None:
         assert [delta async for delta in model.stream(strict.asked)] == [Finish("stop")]
 

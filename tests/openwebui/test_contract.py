@@ -350,7 +350,7 @@ CALL = drawn(
 
 
 def test_the_thread_of_a_channel_is_read_without_its_blocks() -> None:
-    thread = f"The thread:\n\nAnn: Draw.\n\nTill: {CALL}\n\nBob: And now?"
+    thread = f"The thread:\n\nAnn: Draw.\n\nTill: {CALL.strip()}\n\nBob: And now?"
     [message] = read_next_turn([{"role": "system", "content": thread}])
     assert " ".join(message["content"].split()) == "The thread: Ann: Draw. Till: Bob: And now?"
 

@@ -196,7 +196,9 @@ def replayed(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def tell(messages: list[dict[str, Any]], model: dict[str, Any] = OTHER) -> list[dict[str, Any]]:
-    body = await FILTER.Filter().inlet({"messages": copy.deepcopy(messages)}, "callboard_approvals", model)
+    loaded = {"callboard_two": PIPE.Pipe(), "plain": object()}
+    request = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(FUNCTIONS=loaded)))
+    body = await FILTER.Filter().inlet({"messages": copy.deepcopy(messages)}, "callboard_approvals", model, request)
     told: list[dict[str, Any]] = body["messages"]
     return told
 
@@ -216,14 +218,18 @@ async def test_another_model_gets_the_calls_with_their_names_and_results(emitter
     assert [sold, cut] == [a_result("c", "It is sold out."), a_result("d", "Error: cut")]
     assert last == {"role": "assistant", "content": "Sold out."}
     assert await tell(told) == told
-    assert await tell(messages, {"id": "callboard.till"}) == messages
+    assert await tell(messages, {"id": "plain.gpt"}) == told
+    for model in ("callboard.till", "callboard_two.till"):
+        assert await tell(messages, {"id": "preset", "info": {"base_model_id": model}}) == messages
 
 
 async def test_another_model_gets_the_thread_of_a_channel_without_blocks() -> None:
-    thread = f"Here's the thread history:\n\nAnn: Tickets?\n\nTill: {drawn(*ANSWER).render()}\n\nBob: And now?"
+    # Open WebUI strips an answer that is a call alone.
+    answers = f"{drawn(*ANSWER).render()}\n\nTill: {BLOCK.strip()}"
+    thread = f"Here's the thread history:\n\nAnn: Tickets?\n\nTill: {answers}\n\nBob: And now?"
     [told] = await tell([{"role": "system", "content": thread}])
     words = told["content"].replace(PIPE.GUARDED + "details", "")
-    assert not any(part in words for part in ("<details", "</details", "Lisbon", "Callboard"))
+    assert not any(part in words for part in ("<details", "</details", "Lisbon", "paid", "Callboard"))
     assert "Sold out." in words
     assert words.endswith("Bob: And now?")
 

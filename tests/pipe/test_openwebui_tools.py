@@ -164,7 +164,7 @@ async def test_what_a_preset_has_and_the_user_may_not_see_is_named_and_left_out(
     asked = RunRequest.model_validate(server.requests[-1].json)
     assert (asked.openwebui_features, asked.messages[0].content) == (features, prompt)
     told = [one["event"]["data"]["description"] for one in updates if one.get("event", {}).get("type") == "status"]
-    assert [words.partition(" · ")[0] for words in told] == ([f"Not shared with you: {line}"] * len(told))
+    assert [words.partition(" · ")[0] for words in told] == ([f"Not shared with you, or deleted: {line}"] * len(told))
     assert bool(told) == bool(line)
 
 
@@ -258,6 +258,9 @@ async def test_knowledge_tool_gives_sources_and_a_workspace_tool_of_its_name_doe
         assert len(ToolAnswer.model_validate(told.value).sources) == count
 
 
+LOG = "Open WebUI's log has the reason.]"
+
+
 def of_another_version(*_: Any) -> Any:
     raise TypeError("there is one argument more")
 
@@ -293,15 +296,19 @@ async def test_a_result_whose_reader_is_gone_is_kept(server: ScriptedServer, mon
     assert told.value["text"].startswith(words)
 
 
-async def test_a_picture_that_cannot_be_decoded_is_named(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("picture", "error"), [("x", "Error"), ("eA==", "OSError")])
+async def test_a_picture_that_cannot_be_decoded_or_stored_is_named_and_the_result_is_kept(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, picture: str, error: str
 ) -> None:
+    text = "drawn" * 200_000
+
     async def read(*_: Any) -> tuple[str, list[dict[str, str]], list[str]]:
-        return "drawn", [{"type": "image", "url": "data:image/png;base64,x"}], []
+        return text, [{"type": "image", "url": f"data:image/png;base64,{picture}"}], []
 
     monkeypatch.setattr(sys.modules["open_webui.utils.middleware"], "process_tool_result", read)
     told = await answered(server, asks_for(arguments={"city": "Rome"}), {"weather": WEATHER})
-    assert told.value["text"].startswith("drawn\n\n[The tool has run, but its files (Error) could not be read.")
+    assert told.value["files"] == []
+    assert told.value["text"].endswith(f"\n\n[The tool has run, but its files ({error}) could not be read. {LOG}")
 
 
 async def fail() -> str:

@@ -3,13 +3,18 @@
 import pytest
 from pydantic import ValidationError
 
-from callboard_protocol import InputAnswer, InputRequest, RunRequest
+from callboard_protocol import InputAnswer, InputRequest, RunRequest, Source
 
 
 def test_a_request_needs_an_agent_and_messages_and_nothing_else() -> None:
     request = RunRequest.model_validate({"agent": "demo", "messages": [{"role": "user", "content": "hi"}]})
     assert (request.chat_id, request.message_id, request.user, request.task, request.run_id) == (None,) * 5
     assert request.messages[0].to_openai() == {"role": "user", "content": "hi"}
+
+
+def test_a_list_is_kept_as_a_tuple() -> None:
+    source = Source(source={}, document=["a"], metadata=[{"b": 1}])
+    assert source == Source(source={}, document=("a",), metadata=({"b": 1},))
 
 
 def test_tool_calls_and_unknown_fields_of_a_message_are_passed_on() -> None:

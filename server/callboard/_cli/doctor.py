@@ -187,7 +187,8 @@ async def _check_model(
     async with aclosing(endpoint) as model:
         yield await _check_list(model)
         has_called = await asyncio.wait_for(_call_tool(model), timeout_seconds)
-        tool_format = FormatChoice(settings.tool_format, settings.react_models).for_name(model.name).name
+        formats = FormatChoice(settings.tool_format, settings.react_models)
+        tool_format = formats.for_name(model.name).name
         if has_called:
             yield "✓ model: the key is accepted; calls a tool natively: yes"
         elif tool_format not in ("auto", "native"):
@@ -200,8 +201,9 @@ async def _check_model(
         if has_called:
             loaded = load_all_agents(settings, variables)
             for agent in loaded.registry:
-                if isinstance(agent, Agent) and loaded.sources[agent.agent_id] != BUILT_IN:
-                    for name, reason in (await asyncio.wait_for(_offer_tools(model, agent), timeout_seconds)).items():
+                if isinstance(agent, Agent) and not agent.model and loaded.sources[agent.agent_id] != BUILT_IN:
+                    asked = formats.for_name(model.name, agent.tool_format).request(PROBE.messages, agent.tools)
+                    for name, reason in (await asyncio.wait_for(_offer_tools(model, asked), timeout_seconds)).items():
                         yield f"✗ model: it refuses the tool {name} of {agent.agent_id}: {reason} → simplify its schema"
 
 
@@ -241,11 +243,10 @@ async def _call_tool(model: OpenAICompatible) -> bool:
     return False
 
 
-async def _offer_tools(model: OpenAICompatible, agent: Agent) -> Mapping[str, str]:
-    """Offer the agent's tools, and return the endpoint's words about each that it refuses."""
-    if agent.model or not agent.tools:
+async def _offer_tools(model: OpenAICompatible, request: ModelRequest) -> Mapping[str, str]:
+    """Send a request, and return the endpoint's words about each tool of it that it refuses."""
+    if not request.tools:
         return {}
-    request = ModelRequest([{"role": "user", "content": "Hello."}], [tool.schema() for tool in agent.tools])
     async with aclosing(model.stream(request)) as deltas:  # type: ignore[type-var] # a generator, declared as an iterator
         first = await anext(deltas)
     return first.reasons if isinstance(first, ToolsRefused) else {}

@@ -1,7 +1,7 @@
 """Rewrites messages so that the strictest endpoints accept them. Pure."""
 
 from collections.abc import Iterable, Sequence
-from itertools import dropwhile, groupby, takewhile
+from itertools import dropwhile, groupby, pairwise, takewhile
 from typing import Any
 
 from callboard._history.turns import ChatDict
@@ -20,25 +20,22 @@ def order_messages(messages: Sequence[ChatDict]) -> list[ChatDict]:
     any other order; vLLM and llama.cpp do so with some chat templates. No text beside other parts or calls is blank:
     Open WebUI sends an empty text with a picture, which Anthropic refuses.
     """
-    system: list[ChatDict] = []
+    cleaned = [_drop_blank_text(message) for message in messages]
+    system = [message for message in cleaned if message["role"] in _SYSTEM]
+    others = [message for message in cleaned if message["role"] not in _SYSTEM]
     groups: list[list[ChatDict]] = []
-    is_unanswered = False
-    for message in map(_drop_blank_text, messages):
+    for previous, message in pairwise([{"role": ""}, *others]):
         role = message["role"]
         before = groups[-1][-1] if groups else {"role": ""}
-        if role in _SYSTEM:
-            system.append(message)
-            continue
         if role == "assistant" and _is_empty(message):
-            is_unanswered = before["role"] == "user"
             continue
-        if role == "user" and (before["role"] == "tool" or is_unanswered):
+        is_unanswered = before["role"] == "tool" or (before["role"] == "user" and previous["role"] == "assistant")
+        if role == "user" and is_unanswered:
             groups += [[{"role": "assistant", "content": NO_ANSWER}], [message]]
         elif role == before["role"] and (role == "user" or (role == "assistant" and not before.get("tool_calls"))):
             groups[-1].append(message)
         else:
             groups.append([message])
-        is_unanswered = False
     return [_join(group) for group in (system, *groups) if group]
 
 

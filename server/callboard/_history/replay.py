@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from callboard._call_ids import new_call_id
 from callboard._history.endpoint_rules import move_parts, order_messages
-from callboard._history.turns import ChatDict, HistoryCall, format_call, insert_turns_by_message_id
+from callboard._history.turns import ChatDict, HistoryCall, content_text, format_call, insert_turns_by_message_id
 from callboard.sources import read_sources, source_number
 from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
@@ -56,12 +56,17 @@ def replay(
             replayed += _answer_calls(message, whole[position:end], known, unfinished)
             position = end
         elif message["role"] != "tool":  # a tool message here has no call before it
-            content = message.get("content")
-            if message["role"] == "user" and isinstance(content, str) and content in questions:
-                message = {**message, "content": questions[content]}
+            if message["role"] == "user" and (told := questions.get(content_text(message.get("content")))) is not None:
+                message = _replace_text(message, told)
             replayed.append(_without(message, "id"))
     kept = order_messages(replayed)
     return Replayed(move_parts(kept), _collect_sources(calls, kept))
+
+
+def _replace_text(message: ChatDict, text: str) -> ChatDict:
+    content = message["content"]
+    files = [part for part in content if "text" not in part] if isinstance(content, list) else []
+    return {**message, "content": [{"type": "text", "text": text}, *files] if files else text}
 
 
 def _without(message: ChatDict, *names: str) -> ChatDict:

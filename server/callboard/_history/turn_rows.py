@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from callboard._history.sources import CompactResults, compact_message_tools
-from callboard._history.turns import ChatDict, HistoryCall, StoredStatus
+from callboard._history.turns import ChatDict, HistoryCall, StoredStatus, content_text
 from callboard.text import storable
 
 MAX_EVENTS = 100
@@ -219,8 +219,8 @@ class TurnRows:
             if call != self._calls[call.tool_call_id]:
                 self._calls[call.tool_call_id] = call
                 changes.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))
-        question = self.turn.user_content
-        if self._row_count and isinstance(question, str) and question in replaced:
+        question = content_text(self.turn.user_content)
+        if self._row_count and question in replaced:
             changes.append(ChangedRow(0, {"replay_output": replaced[question]}))
         if text:
             written = json.dumps(details) if details else None

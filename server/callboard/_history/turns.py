@@ -136,9 +136,14 @@ def message_text(content: str | None) -> str:
         parts = json.loads(content)
     except ValueError:
         return content
-    if not all(isinstance(part, dict) and "type" in part for part in parts):
-        return content
-    return "\n".join(str(part["text"]) for part in parts if part["type"] == "text" and "text" in part)
+    return content_text(parts) if all(isinstance(part, dict) and "type" in part for part in parts) else content
+
+
+def content_text(content: str | list[dict[str, Any]] | None) -> str:
+    """Return the text of a message's content, or the texts of its parts, each a line."""
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if isinstance(part.get("text"), str))
+    return content or ""
 
 
 CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
@@ -346,7 +351,4 @@ def _ends_turn_with_calls(before: ChatDict | None) -> bool:
 
 
 def _read_question(before: ChatDict | None) -> str:
-    content = before.get("content") if before and before["role"] == "user" else None
-    if isinstance(content, list):
-        return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
-    return content or ""
+    return content_text(before.get("content")) if before and before["role"] == "user" else ""

@@ -195,7 +195,7 @@ class Agent:
                     limits=self.limits.without(len(context.calls_made)) if self.limits else context.limits,
                     allowances=self._list_allowances(context.calls_made),
                 ),
-                (*self.tools, *context.openwebui_tools),
+                lambda: (*self.tools, *context.openwebui_tools),
                 tool_format=tool_format,
                 details=ProviderDetails(tool_format.model, context.provider_details),
             )

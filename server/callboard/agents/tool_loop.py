@@ -5,7 +5,7 @@ recorder of the run does.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -28,13 +28,14 @@ MAX_CALLS_PER_ANSWER = 128
 
 async def run_tool_loop(
     context: TurnContext,
-    tools: Sequence[Tool],
+    list_tools: Callable[[], Sequence[Tool]],
     *,
     tool_format: Format | None = None,
     details: ProviderDetails | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Run one turn and yield its events, the last one `Done`. `context.messages` is not changed.
 
+    `list_tools` returns the tools for the next request: a call may add or remove some, for example of an MCP server.
     All calls of an answer are started before any of them runs; then they run concurrently. A call that fails gives the
     model an error, and the turn continues. If the model asks for more calls than `context.limits` allow, it is asked
     one last time, with the client's functions only, and the turn ends with `max_turns`; calls over an allowance get
@@ -49,14 +50,11 @@ async def run_tool_loop(
 
     Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
-    context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
     turn = _LoopTurn(context, tool_format or Format("native"), details or ProviderDetails())
-    own: dict[str, Tool] = {tool.name: tool for tool in tools}
-    client_functions = {function.name: function for function in context.functions if function.name not in own}
-    all_tools = own | client_functions
     calls = context.unfinished
     answer: ModelAnswer | None = None
     is_cut_short = False
+    all_tools, client_functions = _offer_tools(context, list_tools())
     while True:
         if calls:
             async with aclosing(turn.run_round(calls, all_tools, answer, is_cut_short=is_cut_short)) as events:
@@ -64,6 +62,7 @@ async def run_tool_loop(
                     yield event
             if turn.client_runs_calls or turn.calls_wait:
                 break
+            all_tools, client_functions = _offer_tools(context, list_tools())
         is_over_limit = turn.runner.is_over_limit
         # The client's functions are not counted by the limit, so they are offered even when it is reached.
         offered = client_functions if is_over_limit else all_tools
@@ -82,6 +81,14 @@ async def run_tool_loop(
         is_cut_short = answer.reason == "length" and not left_out
     for event in turn.conclude():
         yield event
+
+
+def _offer_tools(context: TurnContext, tools: Sequence[Tool]) -> tuple[dict[str, Tool], dict[str, Tool]]:
+    """Return all tools for a request, and those that are functions of the client, both by name."""
+    context.redaction.add(*(secret for tool in tools for secret in tool.secret_values))
+    own: dict[str, Tool] = {tool.name: tool for tool in tools}
+    functions: dict[str, Tool] = {one.name: one for one in context.functions if one.name not in own}
+    return own | functions, functions
 
 
 async def run_completion(context: RunContext) -> AsyncGenerator[Event, None]:

@@ -261,7 +261,8 @@ def list_arguments(arguments: Mapping[str, Any]) -> str:
 
 def show_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments as a JSON object."""
-    shown: dict[str, Any] = from_json(to_json(dict(arguments), inf_nan_mode="null", serialize_unknown=True))
+    written = to_json(dict(arguments), bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True)
+    shown: dict[str, Any] = from_json(written)
     return shown
 
 

@@ -278,12 +278,12 @@ class EndedCall(StartedCall):
         return self.result_text if self.error_code is None else format_ending(self.error_code, self.result_text)
 
     @property
-    def files(self) -> tuple[Mapping[str, Any], ...]:
+    def files(self) -> Sequence[Mapping[str, Any]]:
         """The files that the call gave, in Open WebUI's form."""
         return self.end.files if isinstance(self.end, ToolCallComplete) else ()
 
     @property
-    def embeds(self) -> tuple[str, ...]:
+    def embeds(self) -> Sequence[str]:
         """The HTML pages and URLs that the call gave."""
         return self.end.embeds if isinstance(self.end, ToolCallComplete) else ()
 

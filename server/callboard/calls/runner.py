@@ -7,9 +7,9 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import structlog
-from pydantic_core import to_jsonable_python
 
 from callboard.calls.approval import (
     ANSWERED,
@@ -25,6 +25,7 @@ from callboard.calls.approval import (
     WAITING,
     CallWaits,
     add_reason,
+    show_values,
 )
 from callboard.calls.call import (
     REPAIRED,
@@ -143,6 +144,8 @@ class CallRunner:
         self._events = events
         self._context = context
         self._open: dict[str, RunningCall] = {}
+        self._refused: dict[str, ToolError] = {}
+        """Why calls of a framework were refused after their arguments had changed, by id."""
         self.shown_tools: dict[str, object] = {}
         """A framework's tools by name, as its model is shown them. Only these of its tools can be allowed always."""
         self.earlier_results: Mapping[str, str] = {}
@@ -365,13 +368,14 @@ class CallRunner:
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
         """Show the arguments with which the framework's code runs a started call, if others were shown.
 
-        If the user has agreed to those, they are asked again. Raises `ToolDenied` unless they agree.
+        If the user has agreed to those, they are asked again. Raises `ToolError` unless they agree, also if the call is
+        tried again.
         """
-        running = self._open.get(call_id)
-        changed = to_jsonable_python(arguments, serialize_unknown=True)
-        redact = self._context.redaction.value
-        if running is None or redact(changed) == redact(read_object(running.start.tool_args)):
+        if call_id in self._refused:
+            raise self._refused[call_id]
+        if self.shows(call_id, arguments) or (running := self._open.get(call_id)) is None:
             return
+        changed = show_values(arguments)
         self._show_changes(call_id, changed, CHANGED_BY_AGENT)
         if not running.is_approved:
             return
@@ -379,8 +383,15 @@ class CallRunner:
             await self.approve(ToolCall(call_id, running.name, changed), is_again=True)
         except ToolError as refused:
             # Here, because code of the framework around the tool may catch it.
+            self._refused[call_id] = refused
             self.fail(call_id, refused)
             raise
+
+    def shows(self, call_id: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether these arguments of an open call are shown, apart from secrets. Any thread may ask."""
+        running = self._open.get(call_id)
+        redact = self._context.redaction.value
+        return running is not None and redact(show_values(arguments)) == redact(read_object(running.start.tool_args))
 
     async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
@@ -505,7 +516,9 @@ class CallRunner:
             fingerprint=fingerprint,
         )
         if again:
-            request = add_reason(request.model_copy(update={"request_id": f"changed:{request.request_id}"}), again)
+            # With an id of its own, because the answers to earlier questions do not count.
+            own_id = f"changed:{uuid4().hex}:{request.request_id}"
+            request = add_reason(request.model_copy(update={"request_id": own_id}), again)
         # The recorder drops a question that already has an answer, see `Inputs.open`.
         remembered = self.approval.remembered if request.remember else None
         if remembered and await remembered.answer(request, call.name):
@@ -567,6 +580,7 @@ class CallRunner:
         try:
             answer = await ask_until_fitting(question, send)
         except ToolNotAnswered as unfit:
+            self.report(call_id, StatusReport("processing", "no answer"))
             # Not with its code, which says that the tool has not run.
             raise ToolError(str(unfit)) from unfit
         self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
@@ -619,7 +633,7 @@ class CallRunner:
         before = f"{self._context.redaction(storable(note))}\n\n" if note else ""
         end: ToolCallComplete | ToolCallError
         if isinstance(outcome, ToolError):
-            message = self._context.redaction(storable(str(outcome)))
+            message = Pictures(can_show=False).take_from(self._context.redaction(storable(str(outcome))))
             if message != str(outcome):
                 # `RunContext.call` raises this error, and its message is then logged or sent to a model.
                 outcome.args = (message,)

@@ -12,10 +12,6 @@ from starlette.types import ExceptionHandler
 
 import callboard.errors as errors
 
-ROUTES = (
-    "Callboard has agents at POST /v1/chat/completions and /v1/responses, and no models for embeddings, pictures or "
-    "speech: give the client another address for these. docs/reference/routes.md lists all routes"
-)
 RETRY_SECONDS = 5
 """The `Retry-After` of responses from a server that is busy or shutting down."""
 
@@ -86,7 +82,10 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=status, detail=detail):
             code = HTTPStatus(status).phrase.lower().replace(" ", "_")
             # Not `request.url`, which also depends on the Host header.
-            message = f"{request.method} {request.scope['path']}: {detail}; {ROUTES}"
+            message = (
+                f"{request.method} {request.scope['path']}: {detail}; docs/reference/routes.md lists the routes. "
+                "Callboard has no models for embeddings, pictures or speech: give the client another address for these"
+            )
             return JSONResponse(build_error_object(status, code, message), status, error.headers)
         case _:
             _log.error("request_failed", path=request.scope["path"], exc_info=error)

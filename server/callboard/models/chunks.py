@@ -148,8 +148,10 @@ class ChunkReader:
 def _read_text_pieces(fields: Mapping[str, Any]) -> list[_TextPiece]:
     """Return the text, reasoning and refusal of a delta or message."""
     pieces: list[_TextPiece] = []
-    details = map(_read_reasoning_entry, _read_list(fields.get("reasoning_details")))
-    if reasoning := next(filter(None, (_read_text(fields.get(name)) for name in REASONING)), "") or "".join(details):
+    # MiniMax sends its reasoning only in the details. Those that are texts are encrypted.
+    details = [one for one in _read_list(fields.get("reasoning_details")) if isinstance(one, Mapping)]
+    thoughts = (*map(fields.get, REASONING), details)
+    if reasoning := next(filter(None, map(_read_text, thoughts)), ""):
         pieces.append(ReasoningDelta(reasoning))
     content = fields.get("content")
     if isinstance(content, list):
@@ -172,11 +174,6 @@ def _read_part(part: object) -> TextDelta | ReasoningDelta:
     if isinstance(part, Mapping) and part.get("type") in ("thinking", "reasoning"):
         return ReasoningDelta(_read_text(part.get(part["type"])) or _read_text(part))
     return TextDelta(_read_text(part))
-
-
-def _read_reasoning_entry(entry: object) -> str:
-    """Return the text of an entry of `reasoning_details`, the only place in which MiniMax sends its reasoning."""
-    return _read_text(entry.get("text") or entry.get("summary")) if isinstance(entry, Mapping) else ""
 
 
 def _find_new_text(whole: str, known: str) -> str:
@@ -329,7 +326,7 @@ def _read_text(content: object) -> str:
     if isinstance(content, str):
         return storable(content)
     if isinstance(content, Mapping):
-        return _read_text(content.get("text"))
+        return _read_text(content.get("text") or content.get("summary"))
     return "".join(map(_read_text, content)) if isinstance(content, list) else str(content)
 
 

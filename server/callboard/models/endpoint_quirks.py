@@ -6,8 +6,7 @@ says nothing, by trying the known forms one after another.
 
 import json
 import re
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -68,8 +67,6 @@ _REFUSES_PICTURES = (
     r"|not a multi-?modal|at most 0 (?:image|audio)|unknown variant `?(?:image_url|input_audio|file)"
     r"|data required for image input|content must be a string"
 )
-MEMORABLE_REQUESTS = 1000
-"""The number of accepted requests that are remembered: those of the turns that are going on."""
 # OpenAI's and xAI's models that reason.
 _REFUSES_STOPS = r"(?:unsupported parameter|not supported on this model): '?stop\b"
 
@@ -91,7 +88,7 @@ class EndpointQuirks:
         self.tools = EndpointTools()
         self._refused: set[str] = set()
         self._quirks: list[Quirk] = []
-        self._accepted: deque[int] = deque(maxlen=MEMORABLE_REQUESTS)
+        self._has_accepted = False
 
     def adapt(self, body: Body, form: Quirk | None = None) -> Body:
         """Return the request in a form that the endpoint accepts, or in another one that is tried."""
@@ -107,46 +104,42 @@ class EndpointQuirks:
         sends `reasoning` but refuses it. Nothing is learnt twice, so that an endpoint that contradicts itself is not
         asked for ever.
         """
-        message = f"{error.detail} {error.body}"
+        words = error.words
         for quirk in QUIRKS:
-            if quirk not in self._quirks and _says(quirk.pattern, message) and quirk.adapt(body) != body:
+            if quirk not in self._quirks and _says(quirk.pattern, words) and quirk.adapt(body) != body:
                 self._quirks.append(quirk)
                 return True
-        if self.tools.learn(body.get("tools", ()), error.detail, message):
+        if self.tools.learn(body.get("tools", ()), error.detail, words):
             return True
-        if error.status not in REFUSAL_STATUSES or refuses_details(error) or _says(_REQUIRES_REASONING, message):
+        if error.status not in REFUSAL_STATUSES or refuses_details(error) or _says(_REQUIRES_REASONING, words):
             # If reasoning is required, it is already sent: its name in the message does not mean that it is refused.
             return False
-        self.refuses_stops = self.refuses_stops or _says(_REFUSES_STOPS, message)
+        self.refuses_stops = self.refuses_stops or _says(_REFUSES_STOPS, words)
         fields = {name for sent in body["messages"] for part in (sent, *_calls_of(sent)) for name in part}
         fields -= STANDARD_FIELDS
         fields |= DISPENSABLE_OPTIONS & body.keys()
-        refused = {name for name in fields if re.search(rf"\b{re.escape(name)}\b", message)}
+        refused = {name for name in fields if re.search(rf"\b{re.escape(name)}\b", words)}
         learnt = refused - self._refused
         self._refused |= learnt
         return bool(learnt)
 
-    def accept(self, body: Body, form: Quirk | None) -> None:
-        """Note that the endpoint has accepted the request, and that it demands the form that was tried."""
-        self._accepted.append(_digest(body["messages"][-1]))
-        if form and form not in self._quirks:
+    def accept(self, form: Quirk | None) -> None:
+        """Note that the endpoint has accepted a request, and that it demands the form that was tried."""
+        self._has_accepted = True
+        # One picture that is too large says nothing of the others.
+        if form and form not in self._quirks and form.pattern != _REFUSES_PICTURES:
             self._quirks.append(form)
 
-    def forms(self, body: Body, error: EndpointError) -> Iterator[Quirk]:
-        """Yield the forms that may help after a refusal whose words say nothing.
+    def find_forms(self, body: Body, error: EndpointError) -> list[Quirk]:
+        """Return the forms that may help after a refusal whose words say nothing.
 
-        If the endpoint has accepted the beginning of the request, it refuses what came since: only forms of that part
-        are tried.
+        If the endpoint has accepted a request, it refuses a later part of this one: only forms of that are tried.
         """
         code = upstream_code(error.body, error.detail)
-        places = [place for place, one in enumerate(body["messages"][:-1]) if _digest(one) in self._accepted]
-        if error.status not in (400, 422) or code in (CONTEXT_TOO_LONG, FILTERED) or not places:
-            return
-        for quirk in QUIRKS:
-            changed = quirk.adapt(body)
-            accepted, now = ({**one, "messages": one["messages"][: places[-1] + 1]} for one in (body, changed))
-            if quirk not in self._quirks and changed != body and now == accepted:
-                yield quirk
+        if not self._has_accepted or code in (CONTEXT_TOO_LONG, FILTERED) or refuses_pictures(error, body["messages"]):
+            return []
+        changed = [(quirk, quirk.adapt(body)) for quirk in QUIRKS if quirk not in self._quirks]
+        return [quirk for quirk, one in changed if one != body and _beginning(one) == _beginning(body)]
 
     def _remove_refused(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a request, message or call without the fields that the endpoint refuses."""
@@ -156,18 +149,18 @@ class EndpointQuirks:
         return adapted
 
 
-def _says(pattern: str, message: str) -> bool:
-    return re.search(pattern, message, re.IGNORECASE | re.DOTALL) is not None
+def _says(pattern: str, words: str) -> bool:
+    return re.search(pattern, words, re.IGNORECASE | re.DOTALL) is not None
 
 
-def _digest(message: Message) -> int:
-    return hash(json.dumps(message, sort_keys=True))
+def _beginning(body: Body) -> Body:
+    return {**body, "messages": body["messages"][:1]}
 
 
 def refuses_pictures(error: EndpointError, messages: Sequence[ChatDict]) -> bool:
     """Return whether the endpoint refuses the messages because the model cannot read a picture or a file."""
     has_pictures = any(map(_is_picture, chain.from_iterable(map(_parts_of, messages))))
-    return has_pictures and _says(_REFUSES_PICTURES, f"{error.detail} {error.body}")
+    return has_pictures and _says(_REFUSES_PICTURES, error.words)
 
 
 def refuses_details(error: EndpointError) -> bool:
@@ -175,7 +168,7 @@ def refuses_details(error: EndpointError) -> bool:
 
     Every later request of the chat would be refused too: https://github.com/google-gemini/gemini-cli/issues/13467
     """
-    return error.status in REFUSAL_STATUSES and _says(_REFUSES_SIGNATURE, f"{error.detail} {error.body}")
+    return error.status in REFUSAL_STATUSES and _says(_REFUSES_SIGNATURE, error.words)
 
 
 def without_details(messages: Sequence[ChatDict]) -> list[ChatDict]:

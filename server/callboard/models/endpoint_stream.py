@@ -49,6 +49,8 @@ _UNPACKED_PIECE_BYTES = 64 * 1024
 _STATUS = re.compile(r"[45][0-9]{2}")
 _MESSAGE = re.compile(r"(?:message|msg|detail)$", re.IGNORECASE)
 """The names of the fields with an error's words: `message`, `error_message`, `status_msg` and so on."""
+# FastAPI and vLLM quote the request: nothing may be learnt from its text.
+_QUOTES_REQUEST = re.compile(r"[\"']input[\"']\s*:")
 _SUCCESS_CODES = frozenset({"", "0", "200", "ok", "success", "none"})
 _EVENT_STREAM_START = re.compile(rb"\s*(?::|data|event|id|retry)")
 # Some proxies send a comment, or a word for "still here", as `data`.
@@ -86,6 +88,11 @@ class EndpointError(Exception):
         texts = [message for message in messages if message and isinstance(message, str)]
         self.detail = ": ".join(texts) or text or "it gave no reason"
         super().__init__(self.detail)
+
+    @property
+    def words(self) -> str:
+        """The reason and the error object, up to a quotation of the request."""
+        return _QUOTES_REQUEST.split(f"{self.detail} {self.body}", 1)[0]
 
 
 async def send(client: httpx.AsyncClient, request: httpx.Request, *, follow_redirects: bool = True) -> httpx.Response:
@@ -319,7 +326,11 @@ def _is_bare_error(chunk: Mapping[str, Any]) -> bool:
         or chunk.get("success") is False
         or _find_status(chunk)
         or any("error" in name.lower() and _is_error_code(value) for name, value in chunk.items())
-        or (_is_error_code(chunk.get("code")) and _is_error_code(chunk.get("message") or chunk.get("msg")))
+        or (
+            # Without the field, the words may be those of a step: "The model is loading."
+            (chunk.get("choices", ()) is None or _is_error_code(chunk.get("code")))
+            and any(_MESSAGE.search(name) and _is_error_code(value) for name, value in chunk.items())
+        )
     )
 
 

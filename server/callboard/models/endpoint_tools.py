@@ -1,200 +1,153 @@
-"""Learns what an endpoint refuses of the tools that it is offered: keywords of their schemas, or whole tools.
+"""Learns which tools an endpoint refuses, and offers them with plain schemas, or not at all.
 
 The tools check their arguments with the whole schemas.
 """
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-ALTERNATIVES = ("anyOf", "oneOf", "allOf")
-"""The keywords of JSON Schema that list alternatives or parts of a schema."""
 PLAIN = frozenset({"type", "description", "properties", "required", "items", "enum"})
 """The keywords that every endpoint understands."""
-_BY_NAME = frozenset({"properties", "$defs", "definitions", "patternProperties"})
-"""The keywords whose values are schemas by names."""
-_VALUES = frozenset({"enum", "const", "default", "examples"})
-"""The keywords whose values are values of arguments."""
+MAX_REFERENCES = 200
+"""The references that are written out in a schema. Definitions that use the next one twice double with each step."""
 
+_IS_ABOUT_SCHEMAS = re.compile("schema|grammar", re.IGNORECASE)
 _IS_ABOUT_TOOLS = re.compile(
-    r"schema|grammar|parameters|keyword|declaration|\btools[.\[]\d|(?:tool|function)s? (?:name|definition)",
-    re.IGNORECASE,
+    r"parameters|keyword|declaration|\btools[.\[]\d|(?:tool|function)s? (?:name|definition)", re.IGNORECASE
 )
 _IS_ABOUT_OTHERS = re.compile(r"\bmessages\W{0,4}\d|response_format", re.IGNORECASE)
-_IS_ABOUT_NAMES = re.compile(r"\b(?:tools|declarations)\S*\.name\b|(?:tool|function) name\b", re.IGNORECASE)
-# OpenAI, Anthropic, Kimi: https://github.com/langchain-ai/langchainjs/issues/9804
-_IS_ABOUT_ROOT = re.compile(r"at the top level|At path 'root'")
 # Gemini lists all functions in its first tool, or one in each.
 _PLACE = re.compile(r"\btools[.\[](\d+)(?:\]?\.function_?declarations\[(\d+))?", re.IGNORECASE)
+_KEYS = re.compile(r'"([^"]+)": ')
+_QUOTED = re.compile(r"(?<=[\"'`])\w+(?=[\"'`])|\$\w+")
 
 Function = Mapping[str, Any]
-LookUp = Callable[[str], Any]
+T = TypeVar("T")
 
 
 class EndpointTools:
-    """What a model of an endpoint is known to refuse of tools."""
+    """The tools that a model of an endpoint is known to refuse."""
 
     def __init__(self) -> None:
-        self.refused: dict[str, str] = {}
-        """The endpoint's words about each tool that it refuses also with a plain schema."""
-        self._refused: list[Function] = []
-        self._keywords: set[str] = set()
+        self.refused: list[tuple[Function, str]] = []
+        """The tools that are refused with a plain schema too, each with the endpoint's words."""
         self._plain: set[str] = set()
 
     def adapt(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the request with tools that the endpoint accepts."""
-        if not (self._keywords or self._plain or self._refused) or "tools" not in body:
+        if not (self._plain or self.refused) or "tools" not in body:
             return body
-        adapted = [{**tool, "function": self._write(tool["function"])} for tool in body["tools"]]
-        tools = [tool for tool in adapted if tool["function"] not in self._refused]
+        refused = [function for function, _ in self.refused]
+        functions = [tool["function"] for tool in body["tools"]]
+        functions = [_make_plain(one) if one["name"] in self._plain else one for one in functions]
+        tools = [{**tool, "function": one} for tool, one in zip(body["tools"], functions, strict=True)]
+        tools = [tool for tool in tools if tool["function"] not in refused]
         return {**body, "tools": tools} if tools else without(body, "tools", "tool_choice", "parallel_tool_calls")
 
     def learn(self, tools: Sequence[Mapping[str, Any]], reason: str, message: str) -> bool:
         """Learn from an error message for these tools, and return whether `adapt` now changes them.
 
-        Keywords that it names are left out, unless they are refused at the root alone. Otherwise the tools that it
-        names get a plain schema, all of them if it names none. A tool that has one already, or whose name is refused,
-        is not offered.
+        The tools that it names, and those with a keyword that it names, get a plain schema; all of them if it names
+        none. If they have one already, the first tool that it names is not offered.
         """
         functions = [tool["function"] for tool in tools]
         named = _find_named(functions, message)
-        is_about_tools = _IS_ABOUT_TOOLS.search(message) and not _IS_ABOUT_OTHERS.search(message)
-        if not is_about_tools or not (named or re.search("schema|grammar", message, re.IGNORECASE)):
+        is_about_tools = _IS_ABOUT_SCHEMAS.search(message) or (named and _IS_ABOUT_TOOLS.search(message))
+        if not is_about_tools or _IS_ABOUT_OTHERS.search(message):
             return False
-        used = {keyword for one in functions for keyword in _list_keywords(one.get("parameters", {}))}
-        keywords = {one for one in used - PLAIN - self._keywords if _names_keyword(one, message)}
-        if keywords and not _IS_ABOUT_ROOT.search(message):
-            self._keywords |= keywords
-            return True
-        odd = {one["name"] for one in named or functions if self._write(one, is_plain=True) != one}
-        if odd and not _IS_ABOUT_NAMES.search(message):
-            self._plain |= odd
-            return True
-        self._refused += named
-        self.refused |= {one["name"]: reason for one in named}
-        return bool(named)
-
-    def _write(self, function: Function, *, is_plain: bool = False) -> Function:
-        parameters = function.get("parameters", {})
-        is_plain = is_plain or function["name"] in self._plain
-        refused = self._keywords | (_list_keywords(parameters) - PLAIN if is_plain else set())
-        if not (is_plain or refused):
-            return function
-        resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(parameters)).resolver()
-        rewriting = _Rewriting(refused, lambda place: resolver.lookup(place).contents, is_plain=is_plain)
-        root = {"properties": {}, **rewriting.rewrite(parameters), "type": "object"}
-        return {**function, "parameters": root}
+        words = set(_QUOTED.findall(message)) - PLAIN
+        alike = [one for one in functions if words.intersection(_KEYS.findall(json.dumps(one.get("parameters"))))]
+        odd = {one["name"] for one in [*named, *alike] or functions if _make_plain(one) != one}
+        self._plain = self._plain | odd
+        if not odd:
+            self.refused = [*self.refused, *((one, reason) for one in named[:1])]
+        return bool(odd or named)
 
 
-class _Rewriting:
-    """Writes a schema without some keywords: references are written out, and alternatives become one."""
+def _find_named(functions: Sequence[Function], message: str) -> list[Function]:
+    """Return the functions that the message names, by their places or names, in the order of the message."""
+    found = [(found.start(), int(found[1]) + int(found[2] or 0)) for found in _PLACE.finditer(message)]
+    for place, function in enumerate(functions):
+        name = re.escape(function["name"])
+        # A name such as `search` is also a word: it counts in quotes, or beside its kind.
+        pattern = rf"[\"'`]{name}[\"'`]|\b(?:tool|function|because):? {name}(?![\w-])"
+        found += [(one.start(), place) for one in re.finditer(pattern, message)]
+    places = dict.fromkeys(place for _, place in sorted(found, key=itemgetter(0)))
+    return [functions[place] for place in places if place < len(functions)]
 
-    def __init__(self, refused: set[str], look_up: LookUp, *, is_plain: bool) -> None:
-        self._refused = refused
-        self._look_up = look_up
-        self._is_plain = is_plain
-        self._targets: dict[str, dict[str, Any]] = {}
 
-    def rewrite(self, schema: Any) -> dict[str, Any]:
-        """Return the schema without the keywords."""
-        given = schema if isinstance(schema, dict) else {}
-        alternatives = [part for keyword in ALTERNATIVES if keyword in self._refused for part in given.get(keyword, ())]
-        written = _merge([self.rewrite(part) for part in alternatives])
-        for part in (self._write_target(given), self._write_own(given)):
-            properties = written.get("properties", {}) | part.get("properties", {})
-            written |= part | ({"properties": properties} if properties else {})
-        return _make_plain(written) if self._is_plain else written
+def _make_plain(function: Function) -> Function:
+    schema = function.get("parameters", {})
+    return {**function, "parameters": {"properties": {}, **_PlainSchema(schema).write(schema), "type": "object"}}
 
-    def _write_target(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the target of a reference. A recursive one ends where it contains itself."""
-        reference = schema.get("$ref")
-        if "$ref" not in self._refused or not isinstance(reference, str):
+
+class _PlainSchema:
+    """Writes a schema with `PLAIN` alone: references are written out, and alternatives become one.
+
+    Each schema has one type, a list has items, and an `enum` has texts only, as Gemini demands. The schema of a
+    client's function may be broken.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._resolver = Registry[Any]().with_resource("", DRAFT202012.create_resource(root)).resolver()
+        self._left = MAX_REFERENCES
+        self._open: set[str] = set()
+        """The references that are being written. A recursive one ends where it contains itself."""
+
+    def write(self, given: Any) -> dict[str, Any]:
+        schema = _read(given, dict)
+        parts = [self.write(part) for name in ("anyOf", "oneOf", "allOf") for part in _read(schema.get(name), list)]
+        parts = [part for part in parts if part["type"] != "null"]
+        if len(parts) > 1:
+            parts = [without(part, "required") for part in parts]
+        own = {name: value for name, value in schema.items() if name in PLAIN}
+        if "properties" in own:
+            own["properties"] = {name: self.write(part) for name, part in _read(own["properties"], dict).items()}
+        plain: dict[str, Any] = {"enum": [schema["const"]]} if "const" in schema else {}
+        properties: dict[str, Any] = {}
+        # The first alternative counts most.
+        for part in (*reversed(parts), self._write_target(schema.get("$ref")), own):
+            plain |= part
+            properties |= part.get("properties", {})
+        kinds = [kind for kind in [*_read(plain.get("type"), list), plain.get("type")] if isinstance(kind, str)]
+        kind = "object" if properties else min(kinds, key="null".__eq__, default="string")
+        items = plain.pop("items", None)
+        values = _read(plain.pop("enum", None), list)
+        required = [name for name in _read(plain.pop("required", None), list) if name in properties]
+        return {
+            **plain,
+            "type": kind,
+            **({"properties": properties} if "properties" in plain else {}),
+            **({"items": self.write(items)} if kind == "array" else {}),
+            **({"enum": values} if values and all(isinstance(value, str) and value for value in values) else {}),
+            **({"required": required} if required else {}),
+        }
+
+    def _write_target(self, reference: Any) -> dict[str, Any]:
+        if not isinstance(reference, str) or reference in self._open or not self._left:
             return {}
-        if reference not in self._targets:
-            self._targets[reference] = {}
-            with suppress(Unresolvable):
-                self._targets[reference] = self.rewrite(self._look_up(reference))
-        return self._targets[reference]
-
-    def _write_own(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        kept = {name: self._write_value(name, value) for name, value in schema.items() if name not in self._refused}
-        return {"enum": [schema["const"]], **kept} if "const" in self._refused and "const" in schema else kept
-
-    def _write_value(self, keyword: str, value: Any) -> Any:
-        if keyword in _VALUES:
-            return value
-        if keyword in _BY_NAME and isinstance(value, dict):
-            return {name: self.rewrite(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [self.rewrite(part) if isinstance(part, dict) else part for part in value]
-        return self.rewrite(value) if isinstance(value, dict) or keyword == "items" else value
+        self._left -= 1
+        self._open.add(reference)
+        try:
+            with suppress(Unresolvable, ValueError):
+                return self.write(self._resolver.lookup(reference).contents)
+            return {}
+        finally:
+            self._open.remove(reference)
 
 
-def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the first of the alternatives, with the properties of all. `required` stays if it is the only one."""
-    real = [part for part in parts if part.get("type") != "null"]
-    merged: dict[str, Any] = {}
-    for part in reversed(real):
-        properties = merged.get("properties", {}) | part.get("properties", {})
-        merged |= {**part, **({"properties": properties} if properties else {})}
-    return without(merged, "required") if len(real) > 1 else merged
-
-
-def _make_plain(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with one type, with items in a list, and with an `enum` of texts only, as Gemini demands."""
-    kinds = schema.get("type") or ("object" if "properties" in schema else "string")
-    kind = next((kind for kind in kinds if kind != "null"), "string") if isinstance(kinds, list) else kinds
-    plain = {**schema, "type": kind}
-    if kind == "array":
-        plain.setdefault("items", {"type": "string"})
-    if not all(isinstance(value, str) and value for value in plain.get("enum", ())):
-        del plain["enum"]
-    if "required" in plain:
-        plain["required"] = [name for name in plain["required"] if name in plain.get("properties", {})]
-    return plain
+def _read(value: Any, kind: type[T]) -> T:
+    return value if isinstance(value, kind) else kind()
 
 
 def without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return the fields but for those of these names."""
     return {name: value for name, value in fields.items() if name not in names}
-
-
-def _list_keywords(schema: Any) -> set[str]:
-    if isinstance(schema, list):
-        return {keyword for part in schema for keyword in _list_keywords(part)}
-    if not isinstance(schema, dict):
-        return set()
-    found = set(schema)
-    for keyword, value in schema.items():
-        if keyword in _BY_NAME and isinstance(value, dict):
-            found |= _list_keywords(list(value.values()))
-        elif keyword not in _VALUES:
-            found |= _list_keywords(value)
-    return found
-
-
-def _names_keyword(keyword: str, message: str) -> bool:
-    """Return whether the message names the keyword. One that is a word, such as `format`, counts only in quotes."""
-    quote = r"[\"'`]" if keyword.isalpha() and keyword.islower() else ""
-    return re.search(rf"(?<!\w){quote}{re.escape(keyword)}{quote}(?!\w)", message) is not None
-
-
-def _find_named(functions: Sequence[Function], message: str) -> list[Function]:
-    """Return the functions that the message names, by their places or names."""
-    places = {int(tool) + int(function or 0) for tool, function in _PLACE.findall(message)}
-    return [
-        function
-        for place, function in enumerate(functions)
-        if place in places or re.search(_name_pattern(function["name"]), message)
-    ]
-
-
-def _name_pattern(name: str) -> str:
-    """Return a pattern for the name of a tool in quotes or beside its kind: a name such as `search` is also a word."""
-    escaped = re.escape(name)
-    return rf"[\"'`]{escaped}[\"'`]|\b(?:tool|function|because):? {escaped}(?![\w-])"

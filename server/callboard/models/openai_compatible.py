@@ -8,10 +8,10 @@ import asyncio
 import logging
 import re
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -133,9 +133,8 @@ class OpenAICompatible:
 
     @property
     def refused_tools(self) -> Mapping[str, str]:
-        """The names of the tools that the endpoint has refused so far and that are not offered, each with its words."""
-        words = {name: words for quirks in self._quirks.values() for name, words in quirks.tools.refused.items()}
-        return {name: self._quote(detail) for name, detail in words.items()}
+        """The names of the tools that the endpoint refuses and that are not offered, each with its words."""
+        return {tool["name"]: self._quote(words) for tool, words in self._quirks[self.name].tools.refused}
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -190,18 +189,21 @@ class OpenAICompatible:
         """
         await self.find_name()
         quirks = self._quirks[self.name]
-        attempt = _Attempt(quirks, request, self._to_body)
+        known_of_tools = copy(quirks.tools)
+        attempt = _Attempt(request)
         may_retry_cut_off = self._max_retries > 0
         is_begun = False
         while True:
-            body = attempt.body()
+            body = self._adapt(attempt)
             left_out = _tool_names(request.tools) - _tool_names(body.get("tools", ()))
+            # Looked up now, because another request may change what is known.
+            refused = {name: words for name, words in self.refused_tools.items() if name in left_out}
             try:
                 async with aclosing(self._stream_once(body)) as deltas:
                     async for delta in deltas:
-                        if left_out:
-                            yield ToolsRefused({name: self.refused_tools[name] for name in sorted(left_out)})
-                            left_out.clear()
+                        if refused:
+                            yield ToolsRefused(refused)
+                            refused = {}
                         is_begun = is_begun or not isinstance(delta, TokenUsage)
                         yield delta
             except _FAILURES as error:
@@ -211,12 +213,32 @@ class OpenAICompatible:
                 if isinstance(error, CutOff):
                     may_retry, may_retry_cut_off = may_retry_cut_off, False
                 else:
-                    may_retry = isinstance(error, EndpointError) and attempt.change(body, error)
+                    may_retry = isinstance(error, EndpointError) and self._change(attempt, body, error)
                 if is_begun or not may_retry:
+                    # Nothing that was learnt of tools has helped.
+                    quirks.tools = known_of_tools
                     raise self._to_model_error(attempt.refusal or error, request) from error
             else:
-                quirks.accept(body, attempt.form)
+                quirks.accept(attempt.form)
                 return
+
+    def _adapt(self, attempt: "_Attempt") -> dict[str, Any]:
+        return self._quirks[self.name].adapt(self._to_body(attempt.request), attempt.form)
+
+    def _change(self, attempt: "_Attempt", body: dict[str, Any], error: EndpointError) -> bool:
+        """Change the form of a request after an error for `body`, and return whether it is another one."""
+        quirks = self._quirks[self.name]
+        quirks.learn(body, error)
+        if refuses_details(error):
+            attempt.request = replace(attempt.request, messages=without_details(attempt.request.messages))
+        if self._adapt(attempt) != body:
+            return True
+        if error.status not in (400, 422):
+            return False
+        if attempt.refusal is None:
+            attempt.refusal, attempt.forms = error, quirks.find_forms(body, error)
+        attempt.form = attempt.forms.pop(0) if attempt.forms else None
+        return attempt.form is not None
 
     async def _stream_once(self, body: dict[str, Any]) -> AsyncGenerator[ModelDelta, None]:
         finish: Finish | None = None
@@ -385,43 +407,19 @@ class OpenAICompatible:
         return hide_key(text, self._secret)
 
 
+@dataclass(slots=True)
 class _Attempt:
     """The form in which a request is sent; changed until the endpoint accepts it.
 
     Attributes:
-        form: A form that is tried, because the words of the refusal say nothing.
+        form: A form that is tried, because the words of the refusal say nothing. `forms` come after it.
         refusal: The error before the first form that was tried. The errors after it may be about the forms.
     """
 
-    def __init__(
-        self, quirks: EndpointQuirks, request: ModelRequest, to_body: Callable[[ModelRequest], dict[str, Any]]
-    ) -> None:
-        self.form: Quirk | None = None
-        self.refusal: EndpointError | None = None
-        self._quirks = quirks
-        self._request = request
-        self._to_body = to_body
-        self._forms: Iterator[Quirk] = iter(())
-
-    def body(self) -> dict[str, Any]:
-        """Return the request in its form."""
-        return self._quirks.adapt(self._to_body(self._request), self.form)
-
-    def change(self, body: dict[str, Any], error: EndpointError) -> bool:
-        """Change the form after an error for `body`, and return whether it is another one."""
-        if self.body() == body:
-            # Otherwise another request has learnt from the same refusal.
-            self._quirks.learn(body, error)
-        if refuses_details(error):
-            self._request = replace(self._request, messages=without_details(self._request.messages))
-        if self.body() != body:
-            return True
-        if refuses_pictures(error, body["messages"]):
-            return False
-        if self.refusal is None:
-            self.refusal, self._forms = error, self._quirks.forms(body, error)
-        self.form = next(self._forms, None)
-        return self.form is not None
+    request: ModelRequest
+    form: Quirk | None = None
+    forms: list[Quirk] = field(default_factory=list)
+    refusal: EndpointError | None = None
 
 
 def _tool_names(tools: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -430,7 +428,7 @@ def _tool_names(tools: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def _is_unreadable_call(error: EndpointError) -> bool:
     """Return whether the endpoint could not read a call that the model wrote."""
-    return bool(_CANNOT_READ_CALL.search(f"{error.detail} {error.body}"))
+    return bool(_CANNOT_READ_CALL.search(error.words))
 
 
 def _join_text_parts(message: ChatDict) -> ChatDict:

@@ -143,7 +143,9 @@ def _translate(message: ChatMessage) -> list[ChatMessage]:
     if message.role not in ("assistant", "system") or text is None or not any(mark in text for mark in _MARKS):
         return [message]
     if message.tool_calls or message.role == "system":
-        # Native items have their calls in `tool_calls`, and a system message has the thread of a channel as text.
+        # Native items have their calls in `tool_calls`, and a system message has the thread of a channel as text, where
+        # the name of the model is before the first block.
+        text = text.replace(f": {TAG}", f":\n{TAG}") if message.role == "system" else text
         words = "\n\n".join(piece for piece in read_answer(text) if isinstance(piece, str) and piece.strip())
         return [message.model_copy(update={"content": others or words or None})]
     before = [ChatMessage(role="assistant", content=others)] if others else []

@@ -92,20 +92,19 @@ class EndedRun:
     @property
     def text(self) -> str:
         """The text of the answer, without text that the run has taken back."""
-        kept: list[str] = []
-        draft: list[str] = []
+        texts: list[str] = []
+        kept_count = 0
         for event in self.events:
             match event:
                 case Message():
-                    draft.append(event.content)
+                    texts.append(event.content)
                 case Rewind():
-                    draft.clear()
+                    del texts[kept_count:]
                 case ToolCallStart() | ToolCallComplete() | ToolCallError():
-                    kept += draft
-                    draft.clear()
+                    kept_count = len(texts)
                 case _:
                     pass
-        return "".join([*kept, *draft])
+        return "".join(texts)
 
     @property
     def results(self) -> dict[str, str]:

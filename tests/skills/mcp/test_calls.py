@@ -55,11 +55,13 @@ async def test_server_gets_only_declared_variables_and_their_secrets_reach_neith
     ours: Make, log: Log, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CALLBOARD_API_KEY", "our-own-key")
-    played = ours(env={"TOWN": "Graz", "SERVICE_TOKEN": "abc-123-def"})
+    icon = f"data:image/png;base64,{'k' * 40}"
+    played = ours(env={"TOWN": "Graz", "SERVICE_TOKEN": "abc-123-def", "ICON_TOKEN": icon})
     async with played.lifespan():
         assert (await played.call("variable", name="TOWN")).text == "Graz"
         assert (await played.call("variable", name="CALLBOARD_API_KEY")).text == "not set"
         result = await played.call("variable", name="SERVICE_TOKEN")
+        assert (await played.call("variable", name="ICON_TOKEN")).files == ()
         await played.call("complain", words="the token abc-123-def is wrong")
         line = await log.until("mcp_server_stderr", line="the token [secret] is wrong")
     assert (result.text, result.data) == ("[secret]", None)

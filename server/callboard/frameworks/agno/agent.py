@@ -92,7 +92,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         }
         run = player.arun(**given, add_history_to_context=False, **options)
         while (paused := await translator.follow(run)) is not None:
-            await hooks.resolve(paused)
+            await resolve_requirements(paused, turn, hooks.arguments)
             run = player.acontinue_run(run_response=paused, **options)
 
     async def run_task(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
@@ -103,7 +103,6 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
 
     def _make_hooks(self, turn: AdapterTurn) -> AgnoHooks:
         hooks = AgnoHooks(turn, self.agent_id)
-        hooks.resolve = partial(resolve_requirements, hooks=hooks)
         # Set for this task only, which is this run.
         current_hooks.set(hooks)
         return hooks

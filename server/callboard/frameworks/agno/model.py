@@ -43,6 +43,7 @@ from callboard.calls.masking import mask_result
 from callboard.calls.running_tool import contain, containing, current_tool
 from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
 from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
+from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.turn import AdapterTurn
 from callboard.models import ChatDict
@@ -51,14 +52,12 @@ AgnoAgent = Agent | Team
 
 
 class AgnoHooks:
-    """The state of one run, shared by its models. `resolve` asks the user for everything that a paused run needs.
+    """The state of one run, shared by its models.
 
     `arguments` holds each call's arguments as the model wrote them, by call id. `failure` is how the last request
     failed. `has_failed_answer`: the answering model failed, so if it or a fallback is asked again, its text is taken
     back.
     """
-
-    resolve: Callable[[Any], Awaitable[None]]
 
     def __init__(self, turn: AdapterTurn, agent_id: str) -> None:
         self.turn = turn
@@ -136,7 +135,7 @@ async def _resolve_pauses(agent: AgnoAgent, run: Awaitable[Any], hooks: AgnoHook
     """Return the output of a run inside a tool, after the user has been asked for everything that it needs."""
     output = await run
     while output.is_paused:
-        await hooks.resolve(output)
+        await resolve_requirements(output, hooks.turn, hooks.arguments)
         again: Any = agent.acontinue_run(run_response=output, session_id=output.session_id, user_id=output.user_id)
         output = await again
     return output

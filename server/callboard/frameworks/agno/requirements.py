@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from agno.models.response import ToolExecution
+from agno.run.agent import RunOutput
 from agno.run.requirement import RunRequirement
+from agno.run.team import TeamRunOutput
 from agno.tools.function import UserFeedbackQuestion, UserInputField
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
-from callboard.frameworks.agno.model import AgnoHooks
-from callboard.frameworks.agno.stream import Output
 from callboard.frameworks.turn import AdapterTurn, ask_user, to_text
+
+Output = RunOutput | TeamRunOutput
 
 FIELD_TYPES: Mapping[type, str] = {int: "integer", float: "number", bool: "boolean"}
 """The types of a form's fields. Values of other types are asked for as text."""
@@ -23,35 +25,38 @@ USER_ANSWER_TOOLS = frozenset({"get_user_input", "ask_user"})
 """Agno's own tools whose result is the user's answer."""
 
 
-async def resolve_requirements(paused: Output, hooks: AgnoHooks) -> None:
-    """Ask for everything that the run needs, all at once. A call that is refused or not answered is not run."""
+async def resolve_requirements(paused: Output, turn: AdapterTurn, arguments: Mapping[str, str]) -> None:
+    """Ask for everything that the run needs, all at once. A call that is refused or not answered is not run.
+
+    `arguments` are the calls' as the model wrote them, by call id.
+    """
     await asyncio.gather(
         *(
-            _resolve_one(requirement, hooks)
+            _resolve_one(requirement, turn, arguments)
             for requirement in paused.requirements or ()
             if not requirement.is_resolved()
         )
     )
 
 
-async def _resolve_one(requirement: RunRequirement, hooks: AgnoHooks) -> None:
+async def _resolve_one(requirement: RunRequirement, turn: AdapterTurn, written: Mapping[str, str]) -> None:
     tool = requirement.tool_execution
     assert tool is not None, "a requirement is a tool's"
     call_id = tool.tool_call_id or ""
     name = tool.tool_name or ""
     arguments = tool.tool_args or {}
-    await hooks.turn.calls.start(ToolCall(call_id, name, hooks.arguments.get(call_id, arguments)))
+    await turn.calls.start(ToolCall(call_id, name, written.get(call_id, arguments)))
     try:
         if requirement.needs_confirmation:
-            await hooks.turn.calls.approve(ToolCall(call_id, name, arguments))
+            await turn.calls.approve(ToolCall(call_id, name, arguments))
             requirement.confirm()  # type: ignore[no-untyped-call] # Agno's has no types
-        answers = await _ask_for_answers(requirement, call_id, hooks.turn)
+        answers = await _ask_for_answers(requirement, call_id, turn)
     except ToolError as error:
-        hooks.turn.calls.fail(call_id, error)
+        turn.calls.fail(call_id, error)
         _reject(requirement, tool, f"Error: {error}")
     else:
         if name in USER_ANSWER_TOOLS:
-            hooks.turn.calls.complete(call_id, ToolResult(to_text(answers)))
+            turn.calls.complete(call_id, ToolResult(to_text(answers)))
 
 
 async def _ask_for_answers(requirement: RunRequirement, call_id: str, turn: AdapterTurn) -> dict[str, object]:

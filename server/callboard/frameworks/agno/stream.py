@@ -16,14 +16,17 @@ from callboard.calls import ToolCall, ToolResult
 from callboard.errors import AgentError
 from callboard.frameworks.agno.messages import to_files
 from callboard.frameworks.agno.model import AgnoHooks
+from callboard.frameworks.agno.requirements import Output
 from callboard.frameworks.progress import to_status_report
 from callboard.frameworks.turn import is_same_output, to_source, to_text
 
-Output = RunOutput | TeamRunOutput
 Item = BaseRunOutputEvent | Output
 
 GUARDRAIL_ERRORS = frozenset({"input_check_error", "output_check_error"})
 """The types of the errors with which a guardrail or hook refuses a question or an answer."""
+
+REFUSED_QUESTION = "[A rule of the agent refused this message.]"
+"""What the model reads in later turns in the place of a question that a guard or hook has refused."""
 
 DELEGATE_PREFIX = "delegate_task_to_member"
 """The beginning of the names of the tools with which a team's leader starts one member or all of them."""
@@ -121,6 +124,9 @@ class EventTranslator:
             raise self._hooks.failure
         if event.error_type in GUARDRAIL_ERRORS:
             self._turn.discard_answer()
+        if event.error_type == "input_check_error" and self._hooks.question:
+            # Guards check only the newest question, not this one in the history of a later turn.
+            self._turn.context.replaced[self._hooks.question] = REFUSED_QUESTION
         reason = str(event.content or "it gave no reason").rstrip(".")
         raise AgentError(f"Agno ended the run of '{self._hooks.agent_id}': {reason}. See Agno's log for details.")
 

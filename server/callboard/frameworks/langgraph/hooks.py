@@ -32,6 +32,7 @@ from callboard.frameworks.langgraph.messages import (
     unreadable_error,
 )
 from callboard.frameworks.turn import AdapterTurn, to_text
+from callboard.models.messages import content_text
 from callboard.observers import ObservedRequest
 
 Path = tuple[str, ...]
@@ -159,11 +160,11 @@ class GraphHooks(BaseCallbackHandler):
             case ToolMessage(tool_call_id=key) if known := self.results.get(key):
                 pass
             case HumanMessage(id=message_id) if (known := self.question) and known.id == message_id:
-                key = known.text
+                key = content_text(known.content)
             case _:
                 return
-        if message.text != known.text:
-            self.turn.context.replaced[key] = message.text
+        if (text := content_text(message.content)) != content_text(known.content):
+            self.turn.context.replaced[key] = text
 
     async def end(self, message: ToolMessage) -> None:
         """End a call with its result in the graph. If the call has not started, start it first."""

@@ -103,7 +103,7 @@ def _hook_execution() -> None:
     @wraps(execute_sync)
     def execute(node: ToolNode, request: ToolCallRequest, *rest: Any) -> Result:
         try:
-            if (tool := current_tool.get()) and _has_changed(request.tool_call):
+            if (tool := current_tool.get()) and not _is_shown(request.tool_call):
                 tool.refuse_to_block("wrap_tool_call, which changes the arguments,", "use awrap_tool_call")
                 tool.wait_for(_show_changes(request.tool_call))
         except ToolError as refused:
@@ -114,17 +114,15 @@ def _hook_execution() -> None:
     ToolNode._execute_tool_sync = execute  # type: ignore[assignment, method-assign] # in front of it
 
 
-def _has_changed(call: LangChainCall) -> bool:
-    """Return whether the agent has changed the arguments of a call since the model wrote them."""
+def _is_shown(call: LangChainCall) -> bool:
     hooks = current_hooks.get()
-    known = hooks.calls.get(call["id"] or "") if hooks else None
-    return known is not None and call["args"] != read_arguments(known)
+    return hooks is None or call["id"] is None or hooks.turn.calls.shows(call["id"], call["args"])
 
 
 async def _show_changes(call: LangChainCall) -> None:
     """Show arguments that the agent has changed; the user may be asked again."""
-    if (hooks := current_hooks.get()) is not None and _has_changed(call):
-        await hooks.turn.calls.change_arguments(call["id"] or "", call["args"])
+    if (hooks := current_hooks.get()) is not None and call["id"] is not None:
+        await hooks.turn.calls.change_arguments(call["id"], call["args"])
 
 
 def _checkpoint_namespace() -> str:
@@ -215,7 +213,8 @@ async def _run(hooks: GraphHooks, node: ToolNode, call: LangChainCall, execute: 
     await hooks.start(call_id, name, call["args"])
     perform = partial(_return_outcome, execute)
     try:
-        await _show_changes(call)
+        if known is not None and call["args"] != read_arguments(known):
+            await calls.change_arguments(call_id, call["args"])
         if call_id in hooks.interrupted:
             # The tool starts again to receive the answer it waited for. This is not a new call, so it is not counted
             # again.

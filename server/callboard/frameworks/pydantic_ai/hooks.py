@@ -39,10 +39,10 @@ from pydantic_ai.tools import (
 )
 from pydantic_ai.tools import ToolDenied as NotApproved
 from pydantic_ai.toolsets import AbstractToolset
-from pydantic_core import to_jsonable_python
 from typing_extensions import override
 
 from callboard.calls import ToolCall
+from callboard.calls.approval import show_values
 from callboard.calls.call import RejectedCall
 from callboard.calls.executor import error_text
 from callboard.calls.forms import read_form
@@ -71,8 +71,8 @@ class PydanticAIHooks(AbstractCapability[Any]):
         self._calls: dict[str, ToolCallPart] = {}
         self._ids: dict[int, str] = {}
         self._started: set[str] = set()
-        self._arguments: dict[str, object] = {}
-        """The valid arguments of calls, as JSON values, before the agent's capabilities get them."""
+        self._arguments: dict[str, Arguments] = {}
+        """The valid arguments of calls, as JSON objects, before the agent's capabilities get them."""
         self._retries: dict[str, int] = {}
         self._exhausted: set[str] = set()
         self._is_last_request = False
@@ -182,7 +182,7 @@ class PydanticAIHooks(AbstractCapability[Any]):
         """
         if (ended := self.turn.calls.earlier_results.get(call.tool_call_id)) is not None:
             return ended
-        self._arguments[call.tool_call_id] = to_jsonable_python(args, serialize_unknown=True)
+        self._arguments[call.tool_call_id] = show_values(args)
         retries = self._retries.get(call.tool_name)
         if retries is not None and ctx.retry > retries:
             # Remembered, because pydantic-ai counts the refusal as a success and restarts at 0.
@@ -249,7 +249,7 @@ class PydanticAIHooks(AbstractCapability[Any]):
 
     async def _show_changes(self, call_id: str, args: Arguments) -> None:
         """Show arguments that a capability of the agent has changed; the user may be asked again."""
-        if to_jsonable_python(args, serialize_unknown=True) != self._arguments.get(call_id):
+        if show_values(args) != self._arguments.get(call_id):
             await self.turn.calls.change_arguments(call_id, args)
 
     async def _run_in_turn(self, handler: Any, args: Arguments) -> Any:

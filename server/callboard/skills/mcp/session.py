@@ -177,8 +177,8 @@ def read_result(server: str, result: CallToolResult, hide: Callable[[str], str])
     """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
     # The event of a failed call has no files.
     pictures = Pictures(can_show=not result.is_error)
-    parts = [_read_block(block, pictures) for block in result.content]
-    text = hide("\n\n".join(filter(None, parts)))
+    parts = [pictures.take_from(hide(_read_block(block, pictures))) for block in result.content]
+    text = "\n\n".join(filter(None, parts))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
     public = hide(written)
@@ -230,19 +230,18 @@ def truncate(text: str, limit: int) -> str:
 
 
 def _read_block(block: ContentBlock, pictures: Pictures) -> str:
-    """Return a block as text, with a mark in place of each picture."""
+    """Return a block as text, with a mark in place of a picture."""
     match block:
         case TextContent():
-            return pictures.take_from(block.text)
+            return block.text
         case ImageContent():
             return pictures.take(block.data, block.mime_type)
         case AudioContent():
             return f"[audio, {block.mime_type}, {describe_size(block.data)}: it cannot be played here]"
         case ResourceLink():
-            link = " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description)))
-            return pictures.take_from(link)
+            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description)))
         case EmbeddedResource(resource=TextResourceContents() as resource):
-            return pictures.take_from(f"{resource.uri}:\n{resource.text}")
+            return f"{resource.uri}:\n{resource.text}"
         case EmbeddedResource(resource=BlobResourceContents() as resource):
             kind = resource.mime_type or "no known type"
             if kind.startswith("image/") or is_picture(resource.blob):

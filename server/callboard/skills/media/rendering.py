@@ -79,24 +79,18 @@ class ShownTitles:
         return self._names.get((kind, number), frozenset())
 
 
-def is_title(entry: Entry, kind: MediaType, expected: str, shown: ShownTitles) -> bool:
-    """Return whether the title which the model named, and the user saw, belongs to its number, as far as is known here.
-
-    The title may be written as by `render_title`, with year, kind and number. Of these only the number is checked.
-    """
-    known = _normalized_names(entry) | shown.names(kind, entry.id)
-    written = _WRITTEN_TITLE.fullmatch(expected)
-    if written and int(written["number"]) == entry.id and _normalize_title(written["name"]) in known:
-        return True
-    return _normalize_title(expected) in known | {name + entry.year for name in known}
-
-
 def bare_title(entry: Entry, expected: str) -> str:
-    """Return a title without the entry's year and number; with them if they are another entry's."""
+    """Return a title, which may be written as by `render_title`, without the entry's year and number."""
     written = _WRITTEN_TITLE.fullmatch(expected)
     if written and int(written["number"]) == entry.id:
         return written["name"]
     return expected.removesuffix(f" ({entry.year})")
+
+
+def is_title(entry: Entry, kind: MediaType, title: str, shown: ShownTitles) -> bool:
+    """Return whether the entry is known here by the title, with or without its year."""
+    known = _normalized_names(entry) | shown.names(kind, entry.id)
+    return _normalize_title(title) in known | {name + entry.year for name in known}
 
 
 def is_first(entry: Entry, kind: MediaType, title: str, found: Entries) -> bool:

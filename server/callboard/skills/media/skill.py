@@ -290,10 +290,10 @@ class Seerr(Skill):
 
     async def _check_title(self, seerr: SeerrClient, details: Details, media_type: MediaType, title: str) -> None:
         """Raise `ToolError` unless the title which the model named, and the user saw, belongs to its number."""
-        if is_title(details, media_type, title, self._shown):
+        bare = bare_title(details, title)
+        if is_title(details, media_type, bare, self._shown):
             return
         # TMDB's search knows the titles in every language; details have the server's only.
-        bare = bare_title(details, title)
         if not is_first(details, media_type, bare, await seerr.get(Entries, "/search", query=bare)):
             raise ToolError(
                 f"Not done: that number is {render_title(details, media_type)}, not '{one_line(title, 100)}'. If it is "

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Boolean, ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
 from callboard._history import ChatHistory, insert_turns_by_text, replay
-from callboard._history.turns import ChatDict, StoredStatus, group_calls, read_turns
+from callboard._history.turns import ChatDict, StoredStatus, group_calls, message_text, read_turns
 from callboard.errors import UnknownChat, UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T, Work
@@ -129,7 +129,7 @@ class Chats(UserChats):
                 # A chat without messages has one row.
                 turns=read_turns(row for row in rows if row.role) if with_turns else (),
                 questions={
-                    row.content: row.replay_output
+                    message_text(row.content): row.replay_output
                     for row in rows
                     if row.role == "user" and row.replay_output is not None
                 },
@@ -226,7 +226,8 @@ class Chats(UserChats):
             # A turn that only brings results of the client's functions has no question.
             sent += [{"role": "user", "content": turn.question}] if turn.question else []
             sent += turn.as_messages()
-        return replay(insert_turns_by_text(sent, history.turns), history.calls).messages
+        whole = insert_turns_by_text(sent, history.turns)
+        return replay(whole, history.calls, questions=history.questions).messages
 
 
 async def delete_chats(database: Database, condition: ColumnElement[bool]) -> int:
