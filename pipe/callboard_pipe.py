@@ -116,7 +116,7 @@ STATUS_INTERVAL_SECONDS = 1.0
 
 # The status lines above an answer.
 LINES_AT_ONCE = 8
-CALLS_NAMED = 5  # Calls of one tool that get a line each; after these, every fifth call gets one.
+CALLS_NAMED = 5  # Calls of one title that get a line each, and that a group of cards names each.
 MAX_LINES = 200
 
 # Limits on the length of texts.
@@ -131,6 +131,7 @@ TOOL_RESULT_CHARS = 500_000  # Of Open WebUI's tools; sent to the server and to 
 MAX_TOOLS = 512
 MAX_TOOL_ID_CHARS = 1_024
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ACCEPTED_NAME = re.compile(r"[A-Za-z0-9_-]+")  # As in `callboard_filter.py`.
 
 
 # All other fields of a request's body are parameters for the model, for example temperature.
@@ -140,6 +141,7 @@ NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "
 # --- Texts ----------------------------------------------------------------------------------------------------------
 
 NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and removes them before the model reads.
+LABEL = " · "  # Between the title of a call, its argument and notes, on its card and in its label from the server.
 ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments the user has changed.
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
@@ -198,19 +200,21 @@ class CallEnding:
     """How a call without a result ended.
 
     `label`: text on the card and in the status lines. `words`: shown in place of the error's message; empty to show
-    that message. `is_failure`: the card is red. `has_run`: the tool was started, so the call has a duration.
+    that message. `is_failure`: the words are an error. `has_run`: the tool was started, so the call has a duration.
+    `card`: the status of the card; Open WebUI draws "rejected" as "Denied".
     """
 
     label: str
     words: str = ""
     is_failure: bool = False
     has_run: bool = True
+    card: Literal["failed", "rejected"] = "failed"
 
 
 # By error code, as in the server's `callboard_protocol/endings.py`; all other codes are failures.
 FAILED = CallEnding("failed", is_failure=True)
 ENDINGS = {
-    "denied": CallEnding("declined", "Declined: it was not run.", has_run=False),
+    "denied": CallEnding("declined", "Declined: it was not run.", has_run=False, card="rejected"),
     "not_asked": CallEnding("not asked", "Not run: the question could not be asked.", has_run=False),
     "not_answered": CallEnding("not answered", "Not run: no valid answer came.", has_run=False),
     "cancelled": CallEnding("stopped"),
@@ -531,10 +535,12 @@ class Thought(Piece):
 class Call(Piece):
     """A tool call.
 
-    The card shows the name and, after it, `about`, `mark`, `label` and `took`.
+    The card shows the title and, after it, `mark`, `label` and `took`.
 
     Attributes:
-        about: The argument that distinguishes this call from other calls of the tool, or `ARGUMENTS_CHANGED`.
+        title: The tool's name for people, with the argument that distinguishes this call from others, or with
+            `ARGUMENTS_CHANGED`; "" for the tool's name alone.
+        is_counted: The card shows neither that argument nor the time: Open WebUI counts equal names in a group.
         mark: A note that stays on the card.
         label: A note that changes while the call runs.
         took: How long the call ran.
@@ -549,11 +555,12 @@ class Call(Piece):
     is_block: ClassVar[bool] = True
     id: str = ""
     name: str = "tool"
-    about: str = ""
+    title: str = ""
+    is_counted: bool = False
     mark: str = ""
     label: str = ""
     took: str = ""
-    state: Literal["preparing", "running", "done", "failed"] = "preparing"
+    state: Literal["preparing", "running", "done", "failed", "rejected"] = "preparing"
     draft: str = ""
     arguments: str = "{}"
     result: str = ""
@@ -575,9 +582,16 @@ class Call(Piece):
         return "" if self.arguments == "{}" else self.arguments
 
     @property
+    def short_title(self) -> str:
+        """The title without the argument."""
+        return self.title.partition(LABEL)[0] or self.name
+
+    @property
     def shown_name(self) -> str:
-        """The title of the card."""
-        title = " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
+        """The name of the card."""
+        parts = [self.short_title if self.is_counted else self.title or self.name, self.mark, self.label]
+        parts += [] if self.is_counted else [self.took]
+        title = LABEL.join(filter(None, parts))
         # Open WebUI adds three dots to the name of a running call.
         return title.rstrip("·.… ") if self.is_open else title
 
@@ -599,10 +613,11 @@ class Call(Piece):
         if self.state == "running":
             # With done="false", Open WebUI shows "Executing" for this status, and "Preparing" without one.
             attributes["status"] = "completed"
-        elif self.state == "failed":
-            attributes["status"] = "failed"
+        elif self.state in ("failed", "rejected"):
+            attributes["status"] = self.state
         attributes["id"] = self.shown_id
         attributes["name"] = escape_label(self.shown_name)
+        attributes["tool"] = escape(break_markup(self.name))
         # JSON is ASCII on one line. A raw line end or U+2028 would drop an attribute, a raw `>` the whole block.
         attributes["arguments"] = escape(self.shown_arguments)
         if not self.is_open:
@@ -624,7 +639,7 @@ class Call(Piece):
             return
         if data.get("arguments") is not None:
             self.arguments = json.dumps(data["arguments"])
-            self.about = ARGUMENTS_CHANGED
+            self.title = f"{self.short_title}{LABEL}{ARGUMENTS_CHANGED}"
             return
         message = str(data.get("message") or "").strip()[:LABEL_CHARS]
         self.label = (format_percent(data) + message).strip()
@@ -735,7 +750,8 @@ class StatusLine:
 class Activity:
     """Makes the status lines of a run: its steps in order, and its totals at the end.
 
-    There are no lines before `run_start`. Status events of a call that repeat the previous message add no line,
+    There are no lines before `run_start`. The time counts while the run works: not while every open call waits for the
+    user. Status events of a call that repeat the previous message add no line,
     unless the progress has reached the next quarter. An answer without calls and status events has no lines. `address`
     is the line before the last one. A plan is a line if `shows_plan` is true. `unshared` has the names of skills and
     knowledge that the user may not see; they are the first line.
@@ -752,20 +768,23 @@ class Activity:
         self.totals = totals
         self._is_late = is_late
         self._shows_plan = shows_plan
-        self._began_at_seconds = math.inf
+        self._counted_until_seconds = math.inf  # Infinite before `run_start`.
+        self._parents: dict[str, str] = {}  # By call id: the call around the call.
+        self._asking: set[str] = set()  # The calls that wait for the user.
         self._final_status = ""  # The agent's status event with "done", which the last line repeats.
         # By call id: the call's label, its last status message, and the quarter of the progress.
         self._open: dict[str, tuple[str, str, int | None]] = {}
         self._named: set[str] = set()  # The calls whose start is a line, so that their end is one too.
-        self._calls: Counter[str] = Counter()  # By the tool's name.
+        self._calls: Counter[str] = Counter()  # By their titles without arguments.
 
     def apply(self, event: Json) -> None:
         """Add the lines for an event."""
+        self._count_time()
         if event["type"] == "run_start":
-            self._began_at_seconds = self._clock()
+            self._counted_until_seconds = self._clock()
             if self.unshared:
                 self.apply({"type": "status", "content": NOT_SHARED + ", ".join(self.unshared), "done": True})
-        if self._began_at_seconds == math.inf:
+        if self._counted_until_seconds == math.inf:
             return
         match event["type"]:
             case "reconnecting":
@@ -778,16 +797,29 @@ class Activity:
                 self._add(describe_tasks(make_tasks(event)))
             case "tool_call_start" | "tool:status" | "tool_call_complete" | "tool_call_error":
                 self._apply_step(event)
+            case "input_request" if event.get("tool_call_id") in self._open:
+                self._asking.add(event["tool_call_id"])
+
+    def _count_time(self) -> None:
+        """Count the time since the last event, unless every open call waits for the user or for such a call."""
+        now_seconds = self._clock()
+        waiting: set[str] = set()
+        for call_id in self._asking:
+            while call_id and call_id not in waiting:
+                waiting.add(call_id)
+                call_id = self._parents.get(call_id, "")
+        if not self._is_late and not (waiting and self._open.keys() <= waiting):
+            self.totals.seconds += max(0.0, now_seconds - self._counted_until_seconds)
+        self._counted_until_seconds = max(now_seconds, self._counted_until_seconds)
 
     def close(self, how: str = "") -> None:
         """Add the last line, which also repeats the agent's final status; open calls count as ended with the answer."""
-        if self._began_at_seconds == math.inf:
+        if self._counted_until_seconds == math.inf:
             return
+        self._count_time()
         totals = self.totals
         if self._open and how != WAITS:
             totals.endings["stopped" if how == "stopped" else FAILED.label] += len(self._open)
-        if not self._is_late:
-            totals.seconds += self._clock() - self._began_at_seconds
         if self.lines or how or self.is_after_wait:
             words = totals.describe(how, has_time=not self._is_late)
             words = " · ".join(part for part in (self._final_status, words) if part)
@@ -804,6 +836,8 @@ class Activity:
             case "tool:status" if label:
                 data = event["data"]
                 words = str(data.get("message") or "").strip()
+                if data.get("status") == "processing" and words in ANSWERED_MESSAGES:
+                    self._asking.discard(call_id)
                 progress = read_progress(data)
                 # A line for each per cent would hide the other steps.
                 quarter = None if progress is None else int(progress // 25)
@@ -812,12 +846,14 @@ class Activity:
                     self._add(f"{label}: {format_percent(data)}{words}")
             case "tool_call_complete" | "tool_call_error" if label:
                 del self._open[call_id]
+                self._asking.discard(call_id)
                 self._end(call_id, label, event)
 
     def _start(self, call_id: str, event: Json) -> None:
-        name = str(event.get("tool_name") or "tool")
-        label = str(event.get("label") or name)
+        label = str(event.get("label") or event.get("tool_name") or "tool")
+        name = label.partition(LABEL)[0]
         self._open[call_id] = (label, "", None)
+        self._parents[call_id] = str(event.get("parent_call_id") or "")
         self.totals.calls += 1
         self._calls[name] += 1
         if self._calls[name] <= CALLS_NAMED:
@@ -1274,7 +1310,8 @@ class Transcript:
                 call.arguments = json.dumps(event.get("tool_args", {}))
                 call.state = "running"
                 call.label = ""
-                call.about = make_storable(str(event.get("label") or "")).removeprefix(call.name).removeprefix(" · ")
+                call.title = make_storable(str(event.get("label") or ""))
+                self._count_equal(call)
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
                     call.round = str(event["round_index"])
@@ -1286,6 +1323,14 @@ class Transcript:
         call.update_parent_labels()
         self._set_rewind_point()
 
+    def _count_equal(self, call: Call) -> None:
+        """Let Open WebUI count the calls of this title if their group has more than a person reads."""
+        group = takewhile(lambda piece: piece.segment == call.segment, reversed(self.pieces))
+        equal = [one for one in group if isinstance(one, Call) and one.short_title == call.short_title]
+        if len(equal) > CALLS_NAMED:
+            for one in equal:
+                one.is_counted = True
+
     def _fail_call(self, call: Call, error: str, code: str) -> None:
         """End a call without a result; `error` is the message for the model."""
         ending = ENDINGS.get(code, FAILED)
@@ -1294,7 +1339,7 @@ class Transcript:
             words = words.removeprefix("Error: ")
         elif not words.lower().startswith("error:"):
             words = f"Error: {words}"
-        self._end_call(call, "failed" if ending.is_failure else "done", words)
+        self._end_call(call, ending.card, words)
         if ending is not FAILED:
             call.label = ending.label
 
@@ -1310,7 +1355,7 @@ class Transcript:
         self._attach_files(call, event)
 
     def _end_call(
-        self, call: Call, state: Literal["done", "failed"], result: str, chars: int = 0, link: str = ""
+        self, call: Call, state: Literal["done", "failed", "rejected"], result: str, chars: int = 0, link: str = ""
     ) -> None:
         """End the call with its result; `chars` is the full length of a result that the server has cut, otherwise 0."""
         if call.state == "preparing" and call.draft:
@@ -1641,19 +1686,27 @@ def make_reasoning_item(thought: Thought, key: str) -> Json:
     return item if thought.seconds is None else item | {"duration": thought.seconds}
 
 
-def make_call_item(call: Call, key: str) -> Json:
+def make_call_item(call: Call, key: str, status: str = "") -> Json:
     """Return a call as Open WebUI's own item."""
     arguments = call.shown_arguments
     if arguments.startswith('"'):
         # The unfinished arguments of a call that never started.
         arguments = json.loads(arguments)
+    name = call.name
+    if not is_release(0, 12, 2):
+        # Models get the name of the card, so it begins with the tool's name.
+        call = replace(call, title=LABEL.join([name, *call.title.split(LABEL)[1:]]))
+    elif not (ACCEPTED_NAME.fullmatch(name) and ACCEPTED_NAME.fullmatch(call.id)):
+        # By the label, the filter knows a call that has a name or an id which endpoints refuse.
+        name += LABEL
     return {
         "type": "function_call",
         "id": f"fc_{key}",
         "call_id": call.id,
         "name": call.shown_name,
+        "provider_function": {"name": name, "arguments": arguments or "{}"},
         "arguments": arguments,
-        "status": choose_item_status(call),
+        "status": status or choose_item_status(call),
     }
 
 
@@ -1671,7 +1724,7 @@ def make_output_item(call: Call, key: str) -> Json:
 
 def choose_item_status(call: Call) -> str:
     """Return the status of a call's items; without an output, "completed" shows "Executing", others "Preparing"."""
-    return {"preparing": "in_progress", "failed": "failed"}.get(call.state, "completed")
+    return {"preparing": "in_progress", "running": "completed", "done": "completed"}.get(call.state, call.state)
 
 
 def choose_emitter(rendering: str, page: Page) -> Emitter:
