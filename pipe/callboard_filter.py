@@ -10,7 +10,9 @@ required_open_webui_version: 0.11.4
 # A function of type Filter, active for all models. The pipe's id is the id of this function without `SUFFIX`.
 #
 # When a user approves a pending card, Open WebUI looks the tool up again, and knows no tool of a Callboard server. This
-# function adds it, and the pipe asks the server to run the call.
+# function adds it, and the pipe asks the server to run the call. Before an answer goes on, the pipe also writes onto
+# its cards what has become of their calls: Open WebUI reads the message after this function, and overwrites later
+# changes.
 #
 # Other models in the same chat would get a card's title as the name of the tool, which endpoints refuse, or the markup
 # of the pipe's blocks. This function gives them the calls and the results.
@@ -32,7 +34,8 @@ LABEL = " · "  # Behind the tool's name on a card of an older pipe, or of a ver
 # arguments, result and round; the block of a thought; a notice. In the text of an agent's model, the pipe breaks tags.
 DRAWN = re.compile(
     r'^(?:<details type="tool_calls" done="\w+"(?: status="\w+")? id="([^">\n]+)" name="([^">\n]+)" '
-    r'(?:tool="([^">\n]+)" )?arguments="([^">\n]*)"(?: result="([^">\n]*)")?(?: files="[^">\n]*")? round="(\d+)"[^>\n]*>\n'
+    r'(?:tool="([^">\n]+)" )?arguments="([^">\n]*)"(?: result="([^">\n]*)")?(?: files="[^">\n]*")? '
+    r'round="(\d+)"[^>\n]*>\n'
     r"<summary>Tool Executed</summary>\n</details>"
     r'|<details type="reasoning" [^>\n]*>\n<summary>Thought</summary>\n[^<]*</details>'
     r"|> \*\*Callboard:\*\* .*)$",
@@ -68,10 +71,10 @@ class Filter:
         __model__: Json | None = None,
         __request__: Any = None,
     ) -> Json:
-        """Add the tools of approved calls to a request that continues an answer of the pipe."""
+        """Prepare a request that continues an answer of the pipe: its cards, and the tools of approved calls."""
         metadata = __metadata__ or {}
         pipe_id = __id__.removesuffix(SUFFIX)
-        if metadata.get("tool_approval_resume") != "tools" or pipe_id not in find_pipe_ids(__model__ or {}):
+        if not metadata.get("tool_approval_resume") or pipe_id not in find_pipe_ids(__model__ or {}):
             return body
         try:
             from open_webui.functions import get_function_module_by_id

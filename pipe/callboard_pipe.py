@@ -163,6 +163,9 @@ FINISH_NOTICES = {
 IF_DECLINED = "If you cancel or close this, the call is refused: it does not run, and the agent continues without it."
 WAITS = "Waits for your approval"  # The last status line of an answer that waits.
 NOT_APPROVED = "Error: Not run: the user has not approved it."
+RUNS_LATER = "Allowed. It has not run yet: it runs when the other questions of this answer are answered."
+ANSWERED_ELSEWHERE = "answered elsewhere first"  # On a card whose answer came too late.
+IN_INSPECTOR = " in the inspector"  # In texts of the server about a call that a person in the inspector has answered.
 APPROVAL_LOST = "Error: Callboard could not run this call: "
 NO_FILTER = (
     "Open WebUI found no tool for the card above, because its function “Callboard approvals” is missing or inactive. "
@@ -550,6 +553,7 @@ class Call(Piece):
         parent: The call whose agent made this call.
         inner: The calls made by an agent inside this call. Each is a line above the result, not a card of its own.
         questions: Whether the user has answered each question of the call, by the question's id.
+        asked: The text of the newest question whether the call may run: its arguments, and why it is asked.
     """
 
     is_block: ClassVar[bool] = True
@@ -570,6 +574,7 @@ class Call(Piece):
     parent: "Call | None" = field(default=None, compare=False, repr=False)
     inner: list["Call"] = field(default_factory=list)
     questions: dict[str, bool] = field(default_factory=dict)
+    asked: str = ""
 
     @property
     def shown_id(self) -> str:
@@ -644,6 +649,8 @@ class Call(Piece):
         message = str(data.get("message") or "").strip()[:LABEL_CHARS]
         self.label = (format_percent(data) + message).strip()
         if data.get("status") == "processing" and message in ANSWERED_MESSAGES:
+            if message.endswith(IN_INSPECTOR):
+                self.mark = message
             still_open = [request_id for request_id, is_answered in self.questions.items() if not is_answered]
             # The status does not name its question. A question that is asked twice is better than one that never is.
             if len(still_open) == 1:
@@ -657,6 +664,8 @@ class Call(Piece):
             if find_first_question(earlier) == find_first_question(request_id):
                 self.questions[earlier] = True
         self.questions[request_id] = False
+        if is_approval(question):
+            self.asked = str(question.get("message") or "")
         self.label = "waiting for approval" if is_approval(question) else "waiting for you"
 
 
@@ -1041,10 +1050,9 @@ class Transcript:
         """Return the text of the whole answer."""
         return render(self.pieces)
 
-    def find_result(self, call_id: str) -> str | None:
-        """Return the result of a call, or its error; None if the call has not ended. A result may be empty."""
-        call = self._calls.get(call_id)
-        return None if call is None or call.is_open else call.result
+    def find_call(self, call_id: str) -> Call | None:
+        """Return a call; None if there is none, or if it waits."""
+        return self._calls.get(call_id)
 
     def apply(self, event: Json) -> None:
         """Update the answer with an event."""
@@ -1341,7 +1349,7 @@ class Transcript:
             words = f"Error: {words}"
         self._end_call(call, ending.card, words)
         if ending is not FAILED:
-            call.label = ending.label
+            call.label = ending.label + IN_INSPECTOR * (code == "denied" and IN_INSPECTOR in error)
 
     def _complete_call(self, call: Call, event: Json) -> None:
         result = event.get("result", "")
@@ -1573,18 +1581,14 @@ class StreamEmitter(Emitter):
         yield from changes
 
     def park(self, calls: list[Call]) -> Iterator[Json]:
-        """Yield an item without an output for each call: in 0.12 and later it is Open WebUI's pending card."""
+        """Yield two items for each call: its question, and a call without an output.
+
+        In 0.12 and later the second is Open WebUI's pending card. The first keeps the cards apart: in a group, the
+        buttons of the last card would stand beside the names of all.
+        """
         for call in calls:
-            yield self._added(
-                {
-                    "type": "function_call",
-                    "id": f"fc_{call.id}",
-                    "call_id": call.id,
-                    "name": call.name,
-                    "arguments": call.shown_arguments,
-                    "status": "in_progress",
-                }
-            )
+            yield self._added(self._message(f"{QUESTION_ID}{call.id}", draw_text(call.asked or call.shown_arguments)))
+            yield self._added(make_call_item(call, call.id) | {"name": name_card(call), "status": "pending"})
 
     def _pause_seconds(self, content: list[Json]) -> float:
         """Return about how long the changes take to be sent and drawn; changes other than added text wait longer."""
@@ -1686,7 +1690,7 @@ def make_reasoning_item(thought: Thought, key: str) -> Json:
     return item if thought.seconds is None else item | {"duration": thought.seconds}
 
 
-def make_call_item(call: Call, key: str, status: str = "") -> Json:
+def make_call_item(call: Call, key: str) -> Json:
     """Return a call as Open WebUI's own item."""
     arguments = call.shown_arguments
     if arguments.startswith('"'):
@@ -1706,7 +1710,7 @@ def make_call_item(call: Call, key: str, status: str = "") -> Json:
         "name": call.shown_name,
         "provider_function": {"name": name, "arguments": arguments or "{}"},
         "arguments": arguments,
-        "status": status or choose_item_status(call),
+        "status": choose_item_status(call),
     }
 
 
@@ -1801,8 +1805,8 @@ TOOL_REQUEST = "tool:"
 USER_TOKEN = "X-OpenWebUI-User-Jwt"  # noqa: S105 - a header
 
 
-class CallEnded(Exception):
-    """The call whose end was awaited has ended; no failure."""
+class CallsEnded(Exception):
+    """The calls whose ends were awaited have ended; no failure."""
 
 
 class ServerClient:
@@ -1858,16 +1862,19 @@ class ServerClient:
             for event in read_rows(answer.rows):
                 deliver(event)
 
-    async def deliver_call(self, answer: LeftAnswer, call_id: str, deliver: Deliver) -> None:
-        """Deliver the events of a run until this call has ended. If the user stops it, the run is cancelled."""
+    async def deliver_calls(self, answer: LeftAnswer, call_ids: Iterable[str], deliver: Deliver) -> None:
+        """Deliver the events of a run until these calls have ended. If the user stops it, the run is cancelled."""
+        left = set(call_ids)
 
         def deliver_until_end(event: Json) -> None:
             deliver(event)
-            if event["type"] in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] == call_id:
-                raise CallEnded
+            if event["type"] in ("tool_call_complete", "tool_call_error"):
+                left.discard(event["tool_call_id"])
+                if not left:
+                    raise CallsEnded
 
         try:
-            with suppress(CallEnded):
+            with suppress(CallsEnded):
                 await self.deliver_run(answer, deliver_until_end)
         except asyncio.CancelledError:
             run_in_background(self.cancel_with_retries())
@@ -2520,13 +2527,74 @@ def is_card(item: Json) -> bool:
     return item.get("type") == "function_call" and item["id"] == f"fc_{item['call_id']}"
 
 
+QUESTION_ID = "msg_question_"  # Begins the id of the item above a pending card.
+
+
+def is_question(item: Json) -> bool:
+    """Return whether the item of a message is the question above a pending card."""
+    return str(item.get("id")).startswith(QUESTION_ID)
+
+
 def list_newest_cards(message: Json) -> list[Json]:
     """Return the cards that the answer has waited for last: neighbouring items, whose outputs come after all of them.
 
     The answer went on after earlier cards, so everything until the newest ones is shown.
     """
-    groups = [[*group] for is_group, group in groupby(select_dicts(message.get("output")), key=is_card) if is_group]
-    return groups[-1] if groups else []
+    items = select_dicts(message.get("output"))
+    groups = groupby(items, key=lambda item: is_card(item) or is_question(item))
+    newest = [[*filter(is_card, group)] for is_group, group in groups if is_group]
+    return newest[-1] if newest else []
+
+
+def list_decided(cards: list[Json]) -> dict[str, bool]:
+    """Return for each card that the user has answered whether its call may run, by the call's id."""
+    answered = [card for card in cards if card.get("approved") or card.get("status") == "rejected"]
+    return {str(card["call_id"]): card.get("status") != "rejected" for card in answered}
+
+
+def select_of_run(decided: dict[str, bool], answer: LeftAnswer) -> dict[str, bool]:
+    """Return the answers for calls of this run.
+
+    In a message that was continued, a stopped card of an earlier run may be next to the newest cards.
+    """
+    of_run = {row.get("tool_call_id") for row in answer.rows}
+    return {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run}
+
+
+BREAK_AFTER = re.compile(r"[@./_-]")
+
+
+def name_card(call: Call) -> str:
+    """Return the name of a pending card.
+
+    On a phone, Open WebUI cuts a name at a place where a line may break: the argument gets more of these.
+    """
+    name = make_call_item(replace(call, label=""), "")["name"]
+    title, label, about = show_invisible(CONTROL.sub(" ", name)).partition(LABEL)
+    return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
+
+
+def write_ends(items: list[Json], calls: dict[str, Call], *, is_over: bool) -> list[Json]:
+    """Return the items of a message with what has become of the calls on their cards.
+
+    `is_over`: every card is answered, so the questions go.
+    """
+    written = []
+    for item in items:
+        if is_over and is_question(item):
+            continue
+        call = calls.get(item.get("call_id", ""))
+        if call and is_card(item):
+            if (item.get("status") == "rejected") != (call.state == "rejected"):
+                call = replace(call, mark=call.mark or ANSWERED_ELSEWHERE)
+            call = replace(call, title=call.title or item["name"].replace("\u200b", ""))
+            known = {"name": make_call_item(call, "")["name"], "approved": call.state != "rejected"}
+            item = item | known | {"status": choose_item_status(call)}
+        elif call and item.get("type") == "function_call_output":
+            known = {name: make_output_item(call, "")[name] for name in ("status", "output")}
+            item = item | known
+        written.append(item)
+    return written
 
 
 TOOL_NOT_FOUND = re.compile(r'Error: Tool "[^"]*" not found\.')
@@ -2536,6 +2604,19 @@ def list_without_tool(message: Json) -> list[str]:
     """Return the ids of the calls whose tools Open WebUI has not found."""
     outputs = [item for item in select_dicts(message.get("output")) if item.get("type") == "function_call_output"]
     return [str(item["call_id"]) for item in outputs if TOOL_NOT_FOUND.fullmatch(str(item["output"][0].get("text")))]
+
+
+async def write_cards(page: Page, calls: dict[str, Call], *, is_over: bool) -> None:
+    """Write what has become of calls onto their cards, in the saved message and on the pages that show it."""
+    with log_failure("did not change the cards of answered calls"):
+        from open_webui.models.chats import Chats
+        from open_webui.socket.main import get_event_emitter
+
+        async with Chats.edit_message_output(page.chat_id, page.message_id) as message:
+            message["output"] = output = write_ends(message["output"], calls, is_over=is_over)
+        place = {"user_id": page.user.get("id"), "chat_id": page.chat_id, "message_id": page.message_id}
+        emit = await get_event_emitter(place, update_db=False)
+        await emit({"type": "chat:completion", "data": {"output": output}})
 
 
 def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitable[str]]) -> None:
@@ -2570,6 +2651,31 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
             deliver(event)
 
     return deliver_rest
+
+
+# What Open WebUI draws as it is, unless more than a letter begins the line.
+PROSE = re.compile(r"[^\W\d_](?:[^\W_]|[ ,;?!'’\"“”.:()%€@-])*")
+NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
+
+
+def draw_text(text: str) -> str:
+    """Return Markdown that Open WebUI draws as this text, with its line breaks and indents; names of arguments bold."""
+    return "  \n".join(map(draw_line, show_invisible(text).split("\n")))
+
+
+def draw_line(line: str) -> str:
+    """Return a line as Markdown: prose as it is, any other as code, which is not read as Markdown."""
+    named = NAMED_LINE.match(line)
+    name = f"**{named[1]}** " if named else ""
+    rest = line[named.end() :] if named else line
+    words = rest.lstrip(" ")
+    indent = "\xa0" * (len(rest) - len(words))
+    if words and not PROSE.fullmatch(words):
+        fence = "`" * (max([0, *map(len, re.findall("`+", words))]) + 1)
+        # Open WebUI finds tags, variables and citations in code too.
+        words = re.sub(r"[<{[]", "\\g<0>\u2060", words.replace("  ", "\xa0\xa0"))
+        words = f"{fence} {words} {fence}"
+    return f"{name}{indent}{words}" if line else "\u2060"
 
 
 def show_invisible(text: str) -> str:
@@ -3096,7 +3202,7 @@ class AnswerStream:
         """Yield the last updates of an answer that has ended, or that waits for approvals from now on."""
         yield from self._emitter.updates(self.transcript, time.monotonic(), final=True)
         if parked := self.transcript.parked:
-            offer_tools(self._page.metadata, [call.name for call in parked], never_run)
+            offer_tools(self._page.metadata, map(name_card, parked), never_run)
             yield from self._emitter.park(parked)
 
     async def text(self) -> str:
@@ -3429,17 +3535,11 @@ class Pipe:
         cards = list_newest_cards(message)
         without_tool = list_without_tool(message)
         hidden = [str(card["call_id"]) for card in cards if card["call_id"] in without_tool]
-        decided = {
-            str(card["call_id"]): card.get("approved") is True
-            for card in cards
-            if card.get("approved") or card.get("status") == "rejected" or card["call_id"] in hidden
-        }
+        decided = list_decided(cards)
 
         async def read(deliver: Deliver) -> None:
             answer = await client.wait_for_answer(page)
-            of_run = {row.get("tool_call_id") for row in answer.rows}
-            # In a message that was continued, a stopped card of an earlier run may be next to the newest cards.
-            answers = {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run} or decided
+            answers = select_of_run(decided, answer) or decided
             await client.answer_approvals(answers)
             if hidden:
                 deliver({"type": "notice", "content": NO_FILTER})
@@ -3453,7 +3553,11 @@ class Pipe:
     # For the function in `callboard_filter.py`.
 
     async def offer_approved(self, user: Json, metadata: Json) -> None:
-        """Let Open WebUI find the tools of the calls that the user has approved on its pending cards."""
+        """Prepare what follows an answer on a pending card.
+
+        Let Open WebUI find the tools of the cards that are left. Send the other answers to the server, and write onto
+        their cards what has become of the calls.
+        """
         page = Page("", user, metadata)
 
         async def run() -> str:
@@ -3463,9 +3567,33 @@ class Pipe:
                     return await self._run_approved(page, str(card["call_id"]))
             return NOT_APPROVED
 
+        message = await read_message(page)
+        items = select_dicts(message.get("output"))
+        ended = {item["call_id"] for item in items if item.get("type") == "function_call_output"}
+        left = [card for card in list_pending_cards(message) if card["call_id"] not in ended]
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
-        cards = list_pending_cards(await read_message(page))
-        offer_tools(metadata, [str(card["name"]) for card in cards], run)
+        offer_tools(metadata, [str(card["name"]) for card in left], run)
+        if answered := [card for card in list_newest_cards(message) if card["call_id"] in ended]:
+            calls = await self._find_ends(page, list_decided(answered))
+            await write_cards(page, calls, is_over=not left)
+
+    async def _find_ends(self, page: Page, decided: dict[str, bool]) -> dict[str, Call]:
+        """Send answers to the server, and return the calls that have ended, by their ids.
+
+        Calls that can go on are awaited: a message of Open WebUI is changed best before its answer goes on.
+        """
+        transcript = Transcript(self.valves.RESULT_CHARS)
+        try:
+            client = self._connect(page.user)
+            answer = await client.wait_for_answer(page)
+            decided = select_of_run(decided, answer)
+            await client.answer_approvals(decided)
+            if decided:
+                await client.deliver_calls(answer, decided, transcript.apply)
+        except ServerProblem as problem:
+            log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
+        calls = {call_id: transcript.find_call(call_id) for call_id in decided}
+        return {call_id: call for call_id, call in calls.items() if call and not call.is_open}
 
     async def _run_approved(self, page: Page, call_id: str) -> str:
         """Let the server run a call that the user has approved, and return its result or error as text."""
@@ -3474,12 +3602,19 @@ class Pipe:
         try:
             answer = await client.wait_for_answer(page)
             await client.answer_approvals({call_id: True})
-            await client.deliver_call(answer, call_id, transcript.apply)
+            await client.deliver_calls(answer, [call_id], transcript.apply)
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"
-        result = transcript.find_result(call_id)
-        return f"{APPROVAL_LOST}{FORGOTTEN}" if result is None else result
+        call = transcript.find_call(call_id)
+        if call is None:
+            return f"{APPROVAL_LOST}{FORGOTTEN}"
+        if call.is_open:
+            # A framework that has asked about several calls at once runs them after the last answer.
+            return RUNS_LATER
+        # Without this word, Open WebUI draws a check mark.
+        is_named = call.state == "done" or call.result.lower().startswith("error:")
+        return call.result if is_named else f"Error: {call.result}"
 
     async def cancel_waiting(self, user_id: str, chat_id: str, message_id: str) -> None:
         """Cancel the run of a message whose pending card the user has stopped."""

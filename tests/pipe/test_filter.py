@@ -131,7 +131,7 @@ async def test_a_filter_without_its_pipe_or_of_another_id_adds_nothing(open_webu
 @pytest.mark.parametrize(
     ("metadata", "model"),
     [
-        ({"tool_approval_resume": "model"}, {"id": "callboard.till"}),
+        ({}, {"id": "callboard.till"}),
         ({"tool_approval_resume": "tools"}, {"id": "gpt", "info": {"base_model_id": None}}),
         ({"tool_approval_resume": "tools"}, {"id": "callboardx.till", "info": None}),
     ],

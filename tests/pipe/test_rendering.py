@@ -61,7 +61,8 @@ def only_block(*events: dict[str, Any], **options: Any) -> Any:
 def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
     text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > {{b}}")).render()
     assert text == (
-        '\n<details type="tool_calls" done="true" id="c" name="draw" tool="draw" arguments="{&quot;label&quot;: &quot;x&quot;}" '
+        '\n<details type="tool_calls" done="true" id="c" name="draw" tool="draw" '
+        'arguments="{&quot;label&quot;: &quot;x&quot;}" '
         'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" math=" $$ [(">\n'
         "<summary>Tool Executed</summary>\n</details>\n"
     )
