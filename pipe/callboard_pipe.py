@@ -1318,7 +1318,7 @@ class Transcript:
                 call.arguments = json.dumps(event.get("tool_args", {}))
                 call.state = "running"
                 call.label = ""
-                call.title = make_storable(str(event.get("label") or ""))
+                call.title = show_invisible(CONTROL.sub(" ", str(event.get("label") or "")))
                 self._count_equal(call)
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
@@ -2569,20 +2569,23 @@ def name_card(call: Call) -> str:
 
     On a phone, Open WebUI cuts a name at a place where a line may break: the argument gets more of these.
     """
-    name = make_call_item(replace(call, label=""), "")["name"]
-    title, label, about = show_invisible(CONTROL.sub(" ", name)).partition(LABEL)
+    title, label, about = make_call_item(replace(call, label=""), "")["name"].partition(LABEL)
     return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
 
 
 def write_ends(items: list[Json], calls: dict[str, Call], *, is_over: bool) -> list[Json]:
     """Return the items of a message with what has become of the calls on their cards.
 
-    `is_over`: every card is answered, so the questions go.
+    Their questions go. `is_over`: every card is answered, so no item has to keep the cards apart.
     """
     written = []
     for item in items:
-        if is_over and is_question(item):
-            continue
+        if is_question(item):
+            if is_over:
+                continue
+            if item["id"].removeprefix(QUESTION_ID) in calls:
+                # Not empty for a page: an empty item would not keep cards apart.
+                item = item | {"content": [{"type": "output_text", "text": "\u2060"}]}
         call = calls.get(item.get("call_id", ""))
         if call and is_card(item):
             if (item.get("status") == "rejected") != (call.state == "rejected"):

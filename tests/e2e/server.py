@@ -45,7 +45,7 @@ _TOOLS = {
     "sell": ("sell", "play"),
 }
 _ORDER = re.compile(rf"\b({'|'.join(_TOOLS)}) (\w+(?: and \w+)*)")
-_USE = re.compile(r"\buse (\w+)(?: (\{.*\}))?")
+_USE = re.compile(r"\buse (\w+)(?: (\{.*?\}))?(?= and use |$)")
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,14 @@ class Server:
         async with httpx.AsyncClient(base_url=self.url, trust_env=False, headers=headers, timeout=60) as client:
             return await client.get(path, params={"user_id": user_id})
 
+    async def answer(self, run_id: str, user_id: str, request_id: str, value: object) -> None:
+        """Answer a question of a run as another client of that user does."""
+        headers = {"Authorization": f"Bearer {self._key}"}
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, headers=headers, timeout=60) as client:
+            body = {"request_id": request_id, "value": value}
+            response = await client.post(f"/v1/runs/{run_id}/input", json=body, params={"user_id": user_id})
+            response.raise_for_status()
+
 
 class Script:
     """The model: its answer to a request, and the turns it was in."""
@@ -232,8 +240,8 @@ def _calls(step: str) -> Iterator[Body]:
         # Spaced as no serialiser here does it: what was sent comes back byte for byte.
         arguments = f'{{ "{parameter}":{json.dumps(NASTY_PLAY if word == "Nastiness" else word)} }}'
         yield call(name, arguments, index=index, call_id=f"call_{index}")
-    if used := _USE.match(step):
-        yield call(used[1], used[2] or "{}", call_id="call_0")
+    for index, (name, arguments) in enumerate(_USE.findall(step)):
+        yield call(name, arguments or "{}", index=index, call_id=f"call_{index}")
 
 
 def _problem(messages: Sequence[Mapping[str, Any]]) -> str:

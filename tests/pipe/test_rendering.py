@@ -86,6 +86,7 @@ FROM_TEXT = [started(), read_from_text()]
         # Open WebUI adds dots to the name of a call that runs.
         ([LONG], "draw · a very long"),
         ([started(label="Draw a picture · a cat"), status("Mixing")], "Draw a picture · a cat · Mixing"),
+        ([started(label="Draw\u202e · \na cat")], r"Draw\u202e ·  a cat"),
         ([started(label="Draw a picture · a cat"), CHANGED], "Draw a picture · arguments changed"),
         # Open WebUI does not decode names.
         ([started(), status("'R&D' asks <b> \"why\" {{user}}")], "draw · 'R&D' asks ‹b› ”why” { {user}}"),
