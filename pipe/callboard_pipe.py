@@ -144,6 +144,7 @@ NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and
 LABEL = " · "  # Between the title of a call, its argument and notes, on its card and in its label from the server.
 ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments the user has changed.
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
+QUESTION = "\u2063"  # Invisible; begins the lines of the questions above cards. The server removes these lines as well.
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
 ENDED = "done"
@@ -1327,7 +1328,7 @@ class Transcript:
                 call.arguments = json.dumps(event.get("tool_args", {}))
                 call.state = "running"
                 call.label = ""
-                call.title = show_invisible(CONTROL.sub(" ", str(event.get("label") or "")))
+                call.title = make_title(str(event.get("label") or ""))
                 self._count_equal(call)
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
@@ -2589,8 +2590,8 @@ def write_ends(items: list[Json], calls: dict[str, Call], *, is_over: bool) -> l
             if is_over:
                 continue
             if item["id"].removeprefix(QUESTION_ID) in calls:
-                # Not empty for a page: an empty item would not keep cards apart.
-                item = item | {"content": [{"type": "output_text", "text": "\u2060"}]}
+                # An empty item would not keep cards apart.
+                item = item | {"content": [{"type": "output_text", "text": QUESTION}]}
         call = calls.get(item.get("call_id", ""))
         if call and is_card(item):
             if (item.get("status") == "rejected") != (call.state == "rejected"):
@@ -2669,7 +2670,7 @@ NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
 
 def draw_text(text: str) -> str:
     """Return Markdown that Open WebUI draws as this text, with its line breaks and indents; names of arguments bold."""
-    return "  \n".join(map(draw_line, show_invisible(text).split("\n")))
+    return "  \n".join(QUESTION + draw_line(line) for line in show_invisible(text).split("\n"))
 
 
 def draw_line(line: str) -> str:
@@ -2684,7 +2685,7 @@ def draw_line(line: str) -> str:
         # Open WebUI finds tags, variables and citations in code too.
         words = re.sub(r"[<{[]", "\\g<0>\u2060", words.replace("  ", "\xa0\xa0"))
         words = f"{fence} {words} {fence}"
-    return f"{name}{indent}{words}" if line else "\u2060"
+    return name + indent + words
 
 
 def show_invisible(text: str) -> str:
@@ -2695,6 +2696,11 @@ def show_invisible(text: str) -> str:
 def make_visible(text: str) -> str:
     """Return the text as HTML, with invisible characters as escapes."""
     return html.escape(show_invisible(text))
+
+
+def make_title(label: str) -> str:
+    """Return the label of a call as the title of its card: one line without invisible characters."""
+    return show_invisible(CONTROL.sub(" ", make_storable(label)))
 
 
 def show_values(value: object) -> object:
