@@ -144,7 +144,9 @@ NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and
 LABEL = " · "  # Between the title of a call, its argument and notes, on its card and in its label from the server.
 ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments the user has changed.
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
-QUESTION = "\u2063"  # Invisible; begins the lines of the questions above cards. The server removes these lines as well.
+QUESTION = (
+    "\u200b\u200b"  # Without width; begins the lines above pending cards. The server removes these lines as well.
+)
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
 ENDED = "done"
@@ -2579,17 +2581,17 @@ def name_card(call: Call) -> str:
     return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
 
 
-def write_ends(items: list[Json], calls: dict[str, Call], *, is_over: bool) -> list[Json]:
+def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> list[Json]:
     """Return the items of a message with what has become of the calls on their cards.
 
-    Their questions go. `is_over`: every card is answered, so no item has to keep the cards apart.
+    The questions of the calls in `decided` go. `is_over`: none waits, so no item has to keep the cards apart.
     """
     written = []
     for item in items:
         if is_question(item):
             if is_over:
                 continue
-            if item["id"].removeprefix(QUESTION_ID) in calls:
+            if item["id"].removeprefix(QUESTION_ID) in decided:
                 # An empty item would not keep cards apart.
                 item = item | {"content": [{"type": "output_text", "text": QUESTION}]}
         call = calls.get(item.get("call_id", ""))
@@ -2615,14 +2617,14 @@ def list_without_tool(message: Json) -> list[str]:
     return [str(item["call_id"]) for item in outputs if TOOL_NOT_FOUND.fullmatch(str(item["output"][0].get("text")))]
 
 
-async def write_cards(page: Page, calls: dict[str, Call], *, is_over: bool) -> None:
+async def write_cards(page: Page, calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> None:
     """Write what has become of calls onto their cards, in the saved message and on the pages that show it."""
     with log_failure("did not change the cards of answered calls"):
         from open_webui.models.chats import Chats
         from open_webui.socket.main import get_event_emitter
 
         async with Chats.edit_message_output(page.chat_id, page.message_id) as message:
-            message["output"] = output = write_ends(message["output"], calls, is_over=is_over)
+            message["output"] = output = write_ends(message["output"], calls, decided, is_over=is_over)
         place = {"user_id": page.user.get("id"), "chat_id": page.chat_id, "message_id": page.message_id}
         emit = await get_event_emitter(place, update_db=False)
         await emit({"type": "chat:completion", "data": {"output": output}})
@@ -3589,8 +3591,9 @@ class Pipe:
         left = [str(card["name"]) for card in cards if card["call_id"] not in ended and card["status"] != "rejected"]
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
         offer_tools(metadata, left, run)
-        if decided := list_decided([card for card in cards if card["call_id"] in ended]):
-            await write_cards(page, await self._find_ends(page, decided), is_over=not left)
+        if decided := list_decided(cards):
+            calls = await self._find_ends(page, {one: decided[one] for one in decided if one in ended})
+            await write_cards(page, calls, decided, is_over=not left)
 
     async def _find_ends(self, page: Page, decided: dict[str, bool]) -> dict[str, Call]:
         """Send answers to the server, and return the calls that have ended, by their ids.
@@ -3600,10 +3603,8 @@ class Pipe:
         transcript = Transcript(self.valves.RESULT_CHARS)
         try:
             client = self._connect(page.user)
-            answer = await client.wait_for_answer(page)
-            decided = select_of_run(decided, answer)
-            await client.answer_approvals(decided)
-            if decided:
+            if decided and (decided := select_of_run(decided, answer := await client.wait_for_answer(page))):
+                await client.answer_approvals(decided)
                 await client.deliver_calls(answer, decided, transcript.apply)
         except ServerProblem as problem:
             log.warning("Callboard: the ends of answered calls are unknown: %s", problem)

@@ -192,7 +192,7 @@ async def test_a_parked_run_ends_the_answer_with_a_pending_card_for_each_call(se
         "status": "pending",
     }
     asked = question["content"][0]["text"]
-    assert asked.replace("\u2063", "").split("  \n") == [
+    assert asked.replace("\u200b", "").split("  \n") == [
         "**to:** ann@example.org",
         "**body:** ",
         "\xa0\xa0\xa0\xa0Dear Ann,",
@@ -483,7 +483,7 @@ def test_any_text_above_a_card_is_drawn_as_it_is(text: str) -> None:
     drawn = MarkdownIt("gfm-like", {"linkify": False}).render(PIPE.draw_text(text))
     assert not re.search(r"<(?!/?(?:p|strong|code)>|br />)", drawn)
     plain = html.unescape(re.sub(r"<[^>]*>", "", drawn))
-    plain = re.sub("[\u2060\u2063]", "", plain)
+    plain = re.sub("[\u2060\u200b]", "", plain)
     lines, shown = (
         [line.replace("\xa0", " ").strip() for line in one.split("\n")] for one in (plain, PIPE.show_invisible(text))
     )
@@ -554,7 +554,7 @@ async def test_while_other_cards_wait_a_denial_is_sent_and_their_questions_stay(
 ) -> None:
     for call_id, status in (("c1", "rejected"), ("c2", "in_progress"), ("c3", "pending")):
         open_webui.ask(call_id)
-        open_webui.show(call_id, name=call_id, status=status)
+        open_webui.show(call_id, name=call_id, status=status, approved=status == "in_progress")
     open_webui.end("c1", "Error: tool call rejected by user.")
     serve_run(server, *BEFORE, DENIED, Parked(tool_call_ids=("c2", "c3")))
     given = metadata(tool_approval_resume="tools")
@@ -563,7 +563,11 @@ async def test_while_other_cards_wait_a_denial_is_sent_and_their_questions_stay(
     assert list(given["tools"]) == ["c2", "c3"]
     items = open_webui.message["output"]
     questions = {item["id"]: item["content"][0]["text"] for item in items if PIPE.is_question(item)}
-    assert questions == {"msg_question_c1": "\u2063", "msg_question_c2": "to: Ann", "msg_question_c3": "to: Ann"}
+    assert questions == {
+        "msg_question_c1": PIPE.QUESTION,
+        "msg_question_c2": PIPE.QUESTION,
+        "msg_question_c3": "to: Ann",
+    }
     assert [item["name"] for item in items if PIPE.is_card(item)] == [f"{MAIL} · declined", "c2", "c3"]
 
 

@@ -27,8 +27,8 @@ GUARDED = "<\u200b"
 NOTICE = "> **Callboard:** "
 """The beginning of a message line that is from the pipe itself."""
 
-QUESTION = "\u2063"
-"""The beginning of a line of a question that the pipe writes above a card. The character is invisible."""
+QUESTION = "\u200b\u200b"
+"""The beginning of a line of a question that the pipe writes above a card: two characters without width."""
 
 LABEL = " · "
 """The separator between a tool's name and the label behind it, on cards of older pipes and of Open WebUI before 0.12.2.
