@@ -39,7 +39,7 @@ DRAWN = re.compile(
     r'round="(\d+)"[^>\n]*>\n'
     r"<summary>Tool Executed</summary>\n</details>"
     r'|<details type="reasoning" [^>\n]*>\n<summary>Thought</summary>\n[^<]*</details>'
-    r"|> \*\*Callboard:\*\* .*|\u200b\u200b.*)$",
+    r"|> \*\*Callboard:\*\* .*|(?:\*\*)?\u200b\u200b.*)$",
     re.MULTILINE,
 )
 INNER_CALLS = re.compile(r"\A(?:↳ .*\n)+\n?")  # Above a result: the calls that were made inside this call.

@@ -2672,13 +2672,14 @@ NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
 
 def draw_text(text: str) -> str:
     """Return Markdown that Open WebUI draws as this text, with its line breaks and indents; names of arguments bold."""
-    return "  \n".join(QUESTION + draw_line(line) for line in show_invisible(text).split("\n"))
+    return "  \n".join(map(draw_line, show_invisible(text).split("\n")))
 
 
 def draw_line(line: str) -> str:
     """Return a line as Markdown: prose as it is, any other as code, which is not read as Markdown."""
     named = NAMED_LINE.match(line)
-    name = f"**{named[1]}** " if named else ""
+    # Open WebUI draws a space between a text and bold text, so the mark is not before the bold text.
+    name = f"**{QUESTION}{named[1]}** " if named else QUESTION
     rest = line[named.end() :] if named else line
     words = rest.lstrip(" ")
     indent = "\xa0" * (len(rest) - len(words))

@@ -54,6 +54,9 @@ async def test_calls_that_the_model_writes_into_its_text_and_thoughts_are_text(
         await chat.wait_until_finished()
 
 
+LABEL = "Look up · ![i](http://evil.example)"
+
+
 @pytest.mark.every_version
 @pytest.mark.parametrize(("before", "after"), [("[a", "]: /b\n"), ("[a]: /b (", ")\n"), ("$$ x", " $$\n")])
 async def test_no_text_around_a_call_hides_its_card_in_one_text(
@@ -63,7 +66,7 @@ async def test_no_text_around_a_call_hides_its_card_in_one_text(
     transcript = PIPE.Transcript()
     for event in (
         {"type": "message", "content": before},
-        {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "look_up", "label": "![i](http://evil.example)"},
+        {"type": "tool_call_start", "tool_call_id": "c", "tool_name": "look_up", "label": LABEL},
         {"type": "tool_call_complete", "tool_call_id": "c", "result": "Hamlet"},
         {"type": "message", "content": after},
         {"type": "done", "finish_reason": "stop"},
@@ -77,7 +80,7 @@ async def test_no_text_around_a_call_hides_its_card_in_one_text(
     async with webui_client(open_webui) as client:
         made = (await client.post("/api/v1/chats/new", json={"chat": saved})).raise_for_status().json()
     await chat.page.goto(f"{open_webui.url}/c/{made['id']}")
-    await chat.wait_for_chip("look_up · ![i] (http://evil.example)")
+    await chat.wait_for_chip("Look up · ![i] (http://evil.example)")
     await expect(chat.answer.locator("img, a")).to_have_count(0)
 
 

@@ -47,7 +47,7 @@ _OWN_TAG = regex.compile(r"(?m)^<details ([^>\n]*+)>$")
 _ATTRIBUTE = regex.compile(r'(?<!\w)(\w++)="([^"]*)"')
 _SUMMARY = regex.compile(r"(?<!\n)\n*+<summary>[^<]*</summary>")
 # Two line breaks surround a notice on each side: one is its own, one joins it to the text.
-_NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^(?:{regex.escape(NOTICE)}|{QUESTION}).*+\n{{0,2}}")
+_NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^(?:{regex.escape(NOTICE)}|(?:\*\*)?{QUESTION}).*+\n{{0,2}}")
 _SOURCE_NUMBER = regex.compile(rf"(?<=[\[ ])[0-9]{{1,9}}#(?={CITED[1:]}[0-9])")
 _OWN_LINE = regex.compile(rf"(?m)^(?!{INNER})")
 
