@@ -324,6 +324,8 @@ class InputRequest(Event):
     those of the call that a `confirmation` would allow, the same as in `message`; a text if they are too large. With
     `remember`, the text `always` is an answer too: later calls of this tool in this chat then run without a question.
 
+    The object `{"words": …}` refuses the call that a `confirmation` would allow, and the model reads the user's words.
+
     If such a `confirmation` has a `schema`, the user may change these arguments, whose values are the defaults of the
     form. The answer may then be an object, which allows the call: `arguments` has the values of all fields of the form,
     changed or not. A field without a value is left out of the call. With `remember`, `"always": true` in the object

@@ -91,6 +91,10 @@ REFUSED_IN_INSPECTOR = (
     "Not run: a person in the inspector refused it, not the user. Do not try again; ask the user what they would like "
     "instead."
 )
+ANSWERED_INSTEAD = "Not run: the user refused it and answered instead:"
+ANSWERED_IN_INSPECTOR = "Not run: a person in the inspector, not the user, refused it and answered instead:"
+"""Begin the error for a call that is refused with words, which follow."""
+
 NOT_ASKED = (
     "Not run: the user could not be asked, so they have not refused it. A question needs a chat that its user has "
     f"open. {DO_NOT_RETRY}"
@@ -116,6 +120,22 @@ _log = structlog.get_logger(__name__)
 def is_approval(request_id: str) -> bool:
     """Return whether a request asks for the approval of a call, whose tool has not run yet."""
     return request_id.startswith(APPROVAL_PREFIX)
+
+
+def explain_refusal(answer: Any, *, is_from_inspector: bool) -> str | None:
+    """Return the error for a call that the answer refuses, with the user's words if it has some; otherwise None."""
+    match answer:
+        case {"words": str() as words} if words.strip():
+            return f"{ANSWERED_IN_INSPECTOR if is_from_inspector else ANSWERED_INSTEAD}\n\n{words.strip()}"
+        case False | {"words": str()}:
+            return REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED
+    return None
+
+
+def may_allow(answer: Any) -> bool:
+    """Return whether an answer is meant to allow its call, perhaps with changed arguments."""
+    is_given = answer in (True, ALWAYS) or isinstance(answer, dict)
+    return is_given and explain_refusal(answer, is_from_inspector=False) is None
 
 
 class RememberedApprovals(Protocol):
@@ -219,7 +239,7 @@ class Approval:
             # Not random: if another server asks again, an answer to the first question still counts.
             request_id=f"{APPROVAL_PREFIX}{tool_call_id}",
             kind="confirmation",
-            title=f"Run {title} ({tool_name})?" if title else f"Run {tool_name}?",
+            title=f"{title or f'Run {tool_name}'}?",
             message=shown,
             arguments=show_values(arguments),
             schema=dict(form),
@@ -233,16 +253,16 @@ class Approval:
         """Return one of the messages `AGREED` if a call of the tool with this fingerprint may run.
 
         Raises `ToolDenied` if it is refused, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no
-        answer came or the answer is neither true nor false. Only the user can allow a tool always.
+        answer came or the answer is neither yes nor no. Only the user can allow a tool always.
         """
         is_from_inspector = self.is_from_inspector(request)
+        if refused := explain_refusal(answer, is_from_inspector=is_from_inspector):
+            raise ToolDenied(refused)
         if answer is True:
             return APPROVED_IN_INSPECTOR if is_from_inspector else APPROVED
         if answer == ALWAYS and request.remember and self.remembered and not is_from_inspector:
             await self.remembered.add(tool_name, fingerprint)
             return ALLOWED_ALWAYS
-        if answer is False:
-            raise ToolDenied(REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
 
 

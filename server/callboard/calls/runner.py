@@ -25,6 +25,7 @@ from callboard.calls.approval import (
     WAITING,
     CallWaits,
     add_reason,
+    may_allow,
     show_values,
 )
 from callboard.calls.call import (
@@ -534,7 +535,7 @@ class CallRunner:
 
         def read(answer: Any) -> Any:
             nonlocal fingerprint
-            if answer not in (None, False) and fingerprint != (current := self._find_fingerprint(call.name, tool)):
+            if may_allow(answer) and fingerprint != (current := self._find_fingerprint(call.name, tool)):
                 fingerprint = current
                 raise UnfitAnswer(TOOL_CHANGED_SINCE_QUESTION)
             return form.read(answer) if form else answer

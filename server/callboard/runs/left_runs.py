@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from callboard._history import HistoryCall, StoredTurn
 from callboard.agents import Agent, AgentLike
 from callboard.calls import ToolCall
-from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, REFUSED_IN_INSPECTOR, is_approval
+from callboard.calls.approval import CHANGED, PENDING, explain_refusal, is_approval, may_allow
 from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call, format_error
 from callboard.errors import StorageError, ToolDenied
 from callboard.redaction import MASK
@@ -333,11 +333,9 @@ def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
     given = left.signals.answers.get(APPROVAL_PREFIX + end.tool_call_id)
     if given is None or end.tool_call_id not in left.unapproved:
         return end
-    if given.value is False:
-        refused = REFUSED_IN_INSPECTOR if given.in_inspector else REFUSED
+    if refused := explain_refusal(given.value, is_from_inspector=given.in_inspector):
         return end.model_copy(update={"error": refused, "code": ToolDenied.code})
-    has_agreed = given.value in (True, ALWAYS) or isinstance(given.value, dict)
-    return end.model_copy(update={"error": CANNOT_RUN}) if has_agreed else end
+    return end.model_copy(update={"error": CANNOT_RUN}) if may_allow(given.value) else end
 
 
 def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Rewind | ToolCallError]) -> None:

@@ -39,7 +39,7 @@ from callboard.runs.run import INTERRUPTED, SHUTTING_DOWN, Run, RunIdentity
 from callboard.settings import Settings
 from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.sql.stored_runs import StoredRuns
-from callboard.storage.values import OWN_CHAT_PREFIX, RunSignals, StoredRun
+from callboard.storage.values import OWN_CHAT_PREFIX, GivenAnswer, RunSignals, StoredRun
 from callboard.threads import REQUESTS
 from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 
@@ -225,13 +225,12 @@ class Runs:
             )
         return run
 
-    async def list_answered(self, run_id: str) -> list[str]:
-        """Return the ids of a stored run's questions that have an answer; none if the database cannot be read."""
+    async def find_answers(self, run_id: str) -> Mapping[str, GivenAnswer]:
+        """Return the answers to a stored run's questions, by the questions' ids; {} if the database cannot be read."""
         try:
-            signals = (await self._stored_runs.signals([run_id])).get(run_id, NO_SIGNALS)
+            return (await self._stored_runs.signals([run_id])).get(run_id, NO_SIGNALS).answers
         except StorageError:
-            return []
-        return sorted(signals.answers)
+            return {}
 
     async def forget_user(self, user_id: str, caller: str | None = None) -> Mapping[str, int]:
         """End a user's runs, and delete all data of the user; return the number of deleted items of each kind.
