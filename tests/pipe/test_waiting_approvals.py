@@ -323,8 +323,8 @@ async def test_a_call_whose_tool_open_webui_has_not_found_is_shown_with_what_is_
     rest = frames(SENT, Message(content="Done."), Done(), first=len(begun) + 1)
     server.on("GET", "events", stream(frames(*begun), answered, rest))
 
-    async def ask(dialog: dict[str, Any]) -> str:
-        return str(dialog["data"]["title"])
+    async def ask(dialog: dict[str, Any]) -> object:
+        return {"action": "accept", "content": {"answer": dialog["data"]["message"]}}
 
     async def let_go() -> None:
         await server.seen("POST", "input", count=2)
