@@ -1718,6 +1718,7 @@ class LeftAnswer:
         is_logged: Its events can still be read; the server deletes them some time after the run's end.
         is_awaited: A client listens to the run, so it will put the answer into the chat.
         answered: The ids of its questions and requests for tools that have an answer, and are not asked again.
+        approved: The ids of those questions whose answer allows a call.
     """
 
     run_id: str
@@ -1725,6 +1726,15 @@ class LeftAnswer:
     is_logged: bool = False
     is_awaited: bool = False
     answered: list[str] = field(default_factory=list)
+    approved: list[str] = field(default_factory=list)
+
+    def find_action(self, call_id: str) -> str:
+        """Return the button that the answer to a call's approval corresponds to; "" if the answer is not known yet."""
+        for row in self.rows:
+            if row.get("tool_call_id") == call_id and row["ended_at"] is not None:
+                ending = ENDINGS.get(row["error_code"], FAILED)
+                return "reject" if not ending.has_run or row["error_code"] == "cancelled" else "approve"
+        return "approve" if f"{APPROVAL}{call_id}" in self.approved else ""
 
 
 def read_rows(rows: list[Json]) -> Iterator[Json]:
@@ -1886,12 +1896,16 @@ class ServerClient:
             raise NotFound(FORGOTTEN)
         self.run_id = str(rows[-1]["run_id"])
         try:
-            is_awaited, answered = await self._fetch_json(
-                f"/v1/runs/{self.run_id}", lambda run: (bool(run["listened_to"]), [*run.get("answered", ())])
-            )
+            run = await self._fetch_json(f"/v1/runs/{self.run_id}", dict)
         except NotFound:
             return LeftAnswer(self.run_id, rows)
-        return LeftAnswer(self.run_id, rows, is_logged=True, is_awaited=is_awaited, answered=answered)
+        given = {name: [*run.get(name, ())] for name in ("answered", "approved")}
+        return LeftAnswer(self.run_id, rows, is_logged=True, is_awaited=bool(run.get("listened_to")), **given)
+
+    async def list_waiting(self, chat_id: str) -> dict[str, str]:
+        """Return the runs of the calls that wait for approval in the chat, by the calls' ids; of the newest 200."""
+        page = await self._fetch_json("/v1/approvals", dict, limit="200")
+        return {str(one["tool_call_id"]): str(one["run_id"]) for one in page["approvals"] if one["chat_id"] == chat_id}
 
     async def wait_for_answer(self, page: Page) -> LeftAnswer:
         """Return the stored part of the answer; retries in case the server is being restarted."""
@@ -1962,9 +1976,9 @@ class ServerClient:
         except httpx.HTTPError as error:
             raise self.problem(NOT_CALLBOARD) from error
 
-    async def _fetch_json(self, path: str, read: Callable[[Json], T]) -> T:
+    async def _fetch_json(self, path: str, read: Callable[[Json], T], **query: str) -> T:
         """Return the result of `read` for a JSON response."""
-        _, body = await self._fetch("GET", path, "json", params=self._user)
+        _, body = await self._fetch("GET", path, "json", params=self._user | query)
         try:
             return read(json.loads(body))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -3279,6 +3293,29 @@ class Pipe:
         except ServerProblem as problem:
             log.info("Callboard: an answer cannot be looked for: %s", problem)
             return None
+
+    async def find_actions(self, user_id: str, chat_id: str, message_id: str, output: list[Json]) -> dict[str, str]:
+        """Return the buttons of pending cards, "approve" or "reject", whose calls were answered in another place.
+
+        The server is sent the cards that the user has denied, which Open WebUI tells nobody while others are pending.
+        """
+        client = self._connect({"id": user_id})
+        cards = [card for card in list_pending_cards({"output": output}) if not card.get("approved")]
+        try:
+            waiting = await client.list_waiting(chat_id)
+            for card in cards:
+                if card.get("status") == "rejected" and (run_id := waiting.get(card["call_id"])):
+                    client.run_id = run_id
+                    await client.answer_approvals({card["call_id"]: False})
+            pending = [str(card["call_id"]) for card in cards if card.get("status") == "pending"]
+            if waiting.keys() >= {*pending}:
+                return {}
+            answer = await client.find_answer(chat_id, message_id)
+        except ServerProblem as problem:
+            log.info("Callboard: it is not known whether calls still wait: %s", problem)
+            return {}
+        actions = {call_id: answer.find_action(call_id) for call_id in pending if call_id not in waiting}
+        return {call_id: action for call_id, action in actions.items() if action}
 
     def restore(
         self,
