@@ -6,16 +6,16 @@ import json
 import re
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import expect
 
 from tests.e2e.conftest import OpenWebUI
-from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Dialog, Form
+from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Form, Question
 from tests.e2e.server import NASTY_PLAY, START_SECONDS, Server
-from tests.e2e.test_restarts import killed
+from tests.e2e.test_restarts import killed, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
-TITLE = "Run Sell a ticket (sell)?"
+TITLE = "Sell a ticket?"
 SINCE = "2026-12-31T19:30:00Z"
 
 
@@ -23,30 +23,29 @@ SINCE = "2026-12-31T19:30:00Z"
 async def test_a_call_is_shown_as_it_will_run_and_runs_only_if_it_is_allowed(
     chat: Chat, pipe: str, server: Server, version: str
 ) -> None:
-    dialog = Dialog(chat)
+    question = Question(chat, version)
     await chat.open(f"{pipe}.librarian")
     await chat.send("sell Nastiness")
-    await dialog.wait(TITLE)
+    await question.wait(TITLE)
     await chat.wait_for_chip(re.compile("sell · .* · waiting for approval"))
     # What turns a line around, or ends it unseen, is shown by its number.
     shown = re.sub(r"[\u2028-\u202e]", lambda found: ascii(found[0])[1:-1], NASTY_PLAY)
-    as_json = json.dumps({"play": shown}, indent=2, ensure_ascii=False)
     as_lines = "play:\n    " + shown.replace("\n", "\n    ")
-    assert await dialog.message() == (as_lines if version.startswith("0.11.") else as_json)
+    assert await question.message() == (as_lines if version.startswith("0.11.") else f"{TITLE}\n\n{as_lines}")
     assert server.sold == []
-    await dialog.press("Confirm")
+    await question.allow()
     await chat.wait_until_finished()
     assert server.sold == [NASTY_PLAY]
     assert "pwned" not in await chat.page.title()
     server.forget()
     await chat.send("sell Hamlet and Macbeth")
     # One after the other.
-    await dialog.wait(TITLE, "Hamlet")
-    await dialog.press("Cancel")
-    await dialog.wait(TITLE, "Macbeth")
-    await dialog.press("Confirm")
+    await question.wait(TITLE, "Hamlet")
+    await question.refuse()
+    await question.wait(TITLE, "Macbeth")
+    await question.allow()
     await chat.wait_until_finished()
-    await dialog.expect_none()
+    await question.expect_none()
     assert server.sold == ["Macbeth"]
     refused, sold = server.turns[-1].results
     assert refused.startswith("Error: Not run: the user refused it.")
@@ -104,15 +103,30 @@ async def test_a_tool_asks_with_a_form_and_a_wrong_answer_is_asked_again(chat: C
 
 
 async def send_to_nobody(chat: Chat, pipe: str, prompt: str) -> None:
-    """Send a message whose calls nobody can be asked about; returns when their card is there."""
-
-    async def take_the_page_away(route: Route) -> None:
-        await route.continue_(post_data=json.dumps(json.loads(route.request.post_data or "") | {"session_id": "gone"}))
-
-    await chat.page.route("**/api/chat/completions", take_the_page_away, times=1)
+    """Send a message and leave while its question is open; returns when the cards are there and the page is back."""
     await chat.open(f"{pipe}.librarian")
     await chat.send(prompt)
-    await expect(chat.message.get_by_role("button", name="Allow", exact=True)).to_be_visible(timeout=TIMEOUT_MS)
+    await expect(Form(chat).window).to_be_visible(timeout=TIMEOUT_MS)
+    url = await leave(chat)
+    await chat.page.goto(url)
+    await expect(chat.message.get_by_role("button", name="Allow", exact=True).first).to_be_visible(timeout=TIMEOUT_MS)
+
+
+async def leave(chat: Chat) -> str:
+    """Leave the chat; returns its address when its calls wait."""
+    await chat.page.wait_for_url("**/c/*")
+    url, place = chat.page.url, f"/api/v1/chats/{chat.chat_id}"
+    headers = {"Authorization": f"Bearer {await chat.page.evaluate('localStorage.token')}"}
+    await chat.page.goto("about:blank")
+
+    async def waits() -> bool:
+        saved = await (await chat.page.request.get(url.partition("/c/")[0] + place, headers=headers)).json()
+        history = saved["chat"]["history"]
+        output = history["messages"][history["currentId"]].get("output") or ()
+        return any(item.get("status") == "pending" for item in output)
+
+    await wait_until(waits)
+    return url
 
 
 async def press(chat: Chat, server: Server, name: str) -> None:
