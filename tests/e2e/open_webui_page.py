@@ -82,7 +82,7 @@ class Chat:
     def __init__(self, page: Page, url: str, artifacts: Path) -> None:
         self.page = page
         self._url = url
-        self._artifacts = artifacts
+        self.artifacts = artifacts
         self._answers = 0
 
     @classmethod
@@ -160,7 +160,7 @@ class Chat:
     async def in_another_tab(self) -> Chat:
         """The same chat, opened in a second tab."""
         await self.page.wait_for_url(re.compile(r"/c/[0-9a-f-]+"))
-        other = Chat(await self.page.context.new_page(), self._url, self._artifacts)
+        other = Chat(await self.page.context.new_page(), self._url, self.artifacts)
         other._answers = self._answers
         await other._show(self.page.url)
         return other
@@ -258,8 +258,8 @@ class Chat:
 
     async def screenshot(self, name: str) -> None:
         """Keep what is on screen among the artefacts."""
-        self._artifacts.mkdir(parents=True, exist_ok=True)
-        await self.page.screenshot(path=self._artifacts / f"{name}.png", animations="disabled")
+        self.artifacts.mkdir(parents=True, exist_ok=True)
+        await self.page.screenshot(path=self.artifacts / f"{name}.png", animations="disabled")
 
     async def _press(self, message: Locator, button: str) -> None:
         await message.hover()

@@ -6,12 +6,12 @@ import json
 import re
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from tests.e2e.conftest import OpenWebUI
 from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Form, Question
 from tests.e2e.server import NASTY_PLAY, START_SECONDS, Server
-from tests.e2e.test_restarts import killed, wait_until
+from tests.e2e.test_restarts import killed, user_id, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
@@ -79,6 +79,94 @@ async def test_calls_wait_over_a_restart_of_everything_until_each_is_allowed_or_
         await chat.reload()
     assert sorted(result[:10] for result in server.turns[-1].results) == ["A seat for", "Error: Not"]
     await chat.ask("hello")
+
+
+async def test_a_question_is_on_the_desktop_and_the_phone_and_is_answered_with_words(
+    chat: Chat, pipe: str, server: Server, version: str
+) -> None:
+    question = Question(chat, version)
+    await chat.open(f"{pipe}.librarian")
+    await chat.send("sell Hamlet")
+    await question.wait(TITLE, "play: Hamlet")
+    phone = await chat.in_another_tab()
+    await phone.page.set_viewport_size({"width": 390, "height": 844})
+    form = Form(phone)
+    await form.wait(TITLE)
+    await expect(form.window.get_by_label("Decision")).to_have_value("Allow once")
+    await phone.screenshot("question-phone")
+    await chat.screenshot("question")
+    await form.window.get_by_label("Or say what to do instead").fill("No. <b>Macbeth</b>, please.")
+    await form.press("Submit")
+    await question.expect_none()
+    await chat.wait_until_finished()
+    assert server.sold == []
+    [refused] = server.turns[-1].results
+    assert refused.endswith("answered instead:\n\nNo. <b>Macbeth</b>, please.")
+    await phone.page.close()
+
+
+async def test_the_user_changes_the_arguments_or_allows_the_tool_always(
+    chat: Chat, pipe: str, server: Server, version: str
+) -> None:
+    question = Question(chat, version)
+    await chat.open(f"{pipe}.librarian")
+    await chat.send("sell Hamlet, then sell Macbeth")
+    await question.wait(TITLE, "play: Hamlet")
+    await question.window.get_by_label("Change “play”").fill("Othello")
+    await question.window.get_by_label("Decision").select_option("Allow always in this chat")
+    await question.allow()
+    await chat.wait_until_finished()
+    assert server.sold == ["Othello", "Macbeth"]
+
+
+async def test_calls_that_are_answered_elsewhere_are_answered_on_the_page_too(
+    chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI
+) -> None:
+    await send_to_nobody(chat, pipe, "sell Hamlet and Macbeth and Othello")
+    user = await user_id(open_webui)
+    buttons = chat.message.get_by_role("button", name="Allow", exact=True)
+    await press(chat, server, "Deny")
+
+    async def is_known() -> bool:
+        return len(await server.list_waiting(user)) == 2
+
+    # Open WebUI tells nobody of it while other calls wait.
+    await wait_until(is_known)
+    [first, second] = sorted((await server.list_waiting(user)).items())
+    await server.answer(first[1], user, value=False)
+    await expect(chat.message.get_by_role("button", name="Deny", exact=True)).to_have_count(1, timeout=TIMEOUT_MS)
+    await chat.screenshot("answered-elsewhere")
+    async with chat.connected_anew(), killed(open_webui):
+        await server.answer(second[1], user, value=True)
+    await expect(chat.answer.get_by_text("That is my answer")).to_be_visible(timeout=TIMEOUT_MS)
+    await expect(buttons).to_have_count(0)
+    assert server.sold == [json.loads(second[0])["play"]]
+    await chat.wait_until_idle()
+    await chat.reload()
+    await expect(chat.answer.get_by_text("That is my answer")).to_be_visible(timeout=TIMEOUT_MS)
+    await chat.ask("hello")
+
+
+async def test_the_person_is_called_to_a_chat_that_waits(
+    chat: Chat, pipe: str, server: Server, page: Page, version: str
+) -> None:
+    await chat.open(f"{pipe}.librarian")
+    await chat.send("sell Hamlet")
+    await Question(chat, version).wait(TITLE)
+    other = await page.context.new_page()
+    await other.add_init_script("localStorage.setItem('sidebar', 'true')")
+    await other.goto(chat.page.url.partition("/c/")[0])
+    await expect(other.locator("#chat-input")).to_be_visible(timeout=TIMEOUT_MS)
+    place = chat.page.url
+    await chat.page.goto("about:blank")
+    toast = other.get_by_text(f"Librarian: {TITLE}")
+    await expect(toast).to_be_visible(timeout=TIMEOUT_MS)
+    await other.screenshot(path=chat.artifacts / "called.png")
+    await toast.click()
+    await other.wait_for_url(place)
+    await other.get_by_role("button", name="Deny", exact=True).click()
+    await expect(other.get_by_text("That is my answer")).to_be_visible(timeout=TIMEOUT_MS)
+    assert server.sold == []
 
 
 async def test_a_tool_asks_with_a_form_and_a_wrong_answer_is_asked_again(chat: Chat, pipe: str, server: Server) -> None:
