@@ -166,7 +166,7 @@ NO_FILTER = (
 )
 OTHER_ANSWER = "Or in your own words"
 WORDS = "Or say what to do instead"
-IF_WORDS = "With words here, or if you close this, the call does not run."
+IF_WORDS = "If you write something here, or close this, the call does not run."
 BY_NUMBER = "A number, or the words"
 IF_EMPTY = "Leave it empty to skip it."
 ONCE = "Allow once"
@@ -292,11 +292,6 @@ class Page:
     def is_saved(self) -> bool:
         """Whether the chat is among Open WebUI's chats."""
         return bool(self.chat_id) and not self.is_temporary and not self.is_channel
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether Open WebUI can show a card for a call of this answer that waits for its approval."""
-        return self.is_saved and bool(self.message_id) and is_release(0, 12)
 
 
 # --- Server events: bytes to events. Pure. --------------------------------------------------------------------------
@@ -2857,7 +2852,7 @@ class Dialogs:
                 asking[session_id] = asyncio.create_task(self._open(question, ask))
         if asking:
             return True
-        if self._page.can_wait and str(question["request_id"]).startswith(APPROVAL):
+        if question.get("can_wait"):
             return False
         if not self._has_called:
             self._has_called = True
@@ -3249,7 +3244,7 @@ class Pipe:
             page = Page(str(body.get("model", "")), __user__ or {}, __metadata__ or {}, __request__, asker)
             is_streamed = bool(body.get("stream")) and not __task__
             # Open WebUI can ask later about a call of this answer.
-            can_wait = is_streamed and page.can_wait
+            can_wait = is_streamed and page.is_saved and bool(page.message_id) and is_release(0, 12)
             if can_wait and page.metadata.get("tool_approval_resume"):
                 return self._go_on(page, await read_message(page), __tools__).stream()
             groups = await list_groups(str(page.user["id"])) if page.user.get("id") else []

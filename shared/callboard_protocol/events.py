@@ -309,7 +309,7 @@ class Source(Event):
 class InputRequest(Event):
     """The agent asks the user a question, and waits for at most `timeout_seconds`.
 
-    An approval may wait longer, see `parked`.
+    An approval with `can_wait` may wait longer, see `parked`. A client that cannot show it now answers null.
 
     The answer to a `confirmation` is true or false, and to an `input` or a `password` a text. The answer to a `form` is
     an object, or false if the user declines to fill it in. Every answer is null if the user gave none. `request_id` has
@@ -356,6 +356,7 @@ class InputRequest(Event):
         default=None, exclude_if=is_none
     )
     remember: bool = Field(default=False, exclude_if=not_)
+    can_wait: bool = Field(default=False, exclude_if=not_)
     tool_fingerprint: Name = Field(default="", exclude_if=not_)
     tool_call_id: str | None = None
     timeout_seconds: float | None = Field(default=None, gt=0)

@@ -222,7 +222,7 @@ async def press(chat: Chat, server: Server, name: str) -> None:
 
     A page that is told of an answer's end before that shows the stop button for ever.
     """
-    button = chat.message.get_by_role("button", name=name, exact=True)
+    button = chat.message.get_by_role("button", name=name, exact=True).first
     await expect(button).to_be_visible(timeout=START_SECONDS * 1000)
     server.endpoint.may_answer.clear()
     try:

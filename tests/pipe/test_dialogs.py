@@ -430,7 +430,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
 
 
 ADA = {"__metadata__": SAVED | {"user_id": "ada"}, "__user__": {"id": "ada"}}
-APPROVE = question("approve:c", title="Send an e-mail?")
+APPROVE = question("approve:c", title="Send an e-mail?", can_wait=True)
 
 
 async def test_a_question_is_asked_in_every_page_that_shows_the_chat_and_the_first_answer_closes_the_others(

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
-from callboard.calls.approval import REFUSED, REFUSED_IN_INSPECTOR, TOOL_CHANGED_SINCE_QUESTION
+from callboard.calls.approval import ANSWERED_INSTEAD, REFUSED, REFUSED_IN_INSPECTOR, TOOL_CHANGED_SINCE_QUESTION
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.grants import Grants
 from callboard.runs.left_runs import CANNOT_RUN
@@ -197,7 +197,8 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     check(seen)
     events = [event for _, event in seen]
     assert events[-1] == Done()
-    assert [type(event) for event in events].count(InputRequest) == 1
+    [asked] = [event for event in events if isinstance(event, InputRequest)]
+    assert asked.can_wait
     assert till.paid == [7]
     assert model.requests[1]["messages"][-1]["content"] == "Seat 7 is paid back."
 
@@ -208,6 +209,7 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     [
         ({"needs_approval": False}, GivenAnswer(False), "denied", REFUSED),
         ({"can_pay": False}, GivenAnswer(False), "denied", REFUSED),
+        ({"can_pay": False}, GivenAnswer({"words": "Ask me."}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk me."),
         ({"description": "Pays twice."}, GivenAnswer(False, in_inspector=True), "denied", REFUSED_IN_INSPECTOR),
         ({"can_pay": False}, GivenAnswer(True), "interrupted", CANNOT_RUN),
     ],
@@ -556,6 +558,7 @@ async def test_the_question_of_a_call_with_a_secret_is_closed_at_every_server_if
             async for _, event in numbered(response):
                 if isinstance(event, InputRequest):
                     asked = event.request_id
+                    assert not event.can_wait
                     break
             await answer(service, asked, None, asked=False)
         [run] = service.state.runs
