@@ -171,6 +171,7 @@ BY_NUMBER = "A number, or the words"
 IF_EMPTY = "Leave it empty to skip it."
 ONCE = "Allow once"
 ALWAYS = "Allow always in this chat"
+MARK = "▸"  # Before the name of an argument; an escape everywhere else.
 ARGUMENT = "argument "  # Begins the names of arguments in a form, which also has the decision and the words.
 OPEN_URL = "Open this address, then confirm:"
 NOT_READ = "[The tool has run, but {parts} could not be read. Open WebUI's log has the reason.]"
@@ -2584,7 +2585,10 @@ def make_dialog(question: Json, agent_name: str) -> Json:
 
 def make_form(question: Json, agent_name: str) -> Json:
     """Return the event that opens Open WebUI's form for the question; it draws every text as it is."""
-    texts = [question[name] for name in ("title", "message", "placeholder")]
+    texts = [question[name].replace(MARK, ascii(MARK)[1:-1]) for name in ("title", "message", "placeholder")]
+    if is_approval(question):
+        # Otherwise a wrapped line of a value could be taken for another argument.
+        texts[1] = ARGUMENT_NAME.sub(rf"{MARK} \g<0>", texts[1])
     return {
         "type": "request:elicitation",
         "data": {

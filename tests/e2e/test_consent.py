@@ -31,7 +31,7 @@ async def test_a_call_is_shown_as_it_will_run_and_runs_only_if_it_is_allowed(
     # What turns a line around, or ends it unseen, is shown by its number.
     shown = re.sub(r"[\u2028-\u202e]", lambda found: ascii(found[0])[1:-1], NASTY_PLAY)
     as_lines = "play:\n    " + shown.replace("\n", "\n    ")
-    assert await question.message() == (as_lines if version.startswith("0.11.") else f"{TITLE}\n\n{as_lines}")
+    assert await question.message() == (as_lines if version.startswith("0.11.") else f"{TITLE}\n\n▸ {as_lines}")
     assert server.sold == []
     await question.allow()
     await chat.wait_until_finished()

@@ -353,7 +353,7 @@ async def test_approval_form_offers_once_always_changes_and_words(
     server: ScriptedServer, schema: Any, given: Any, told: Any
 ) -> None:
     page = Page({"action": "accept", "content": given})
-    message = "seats: 2\nbody:\n    Dear <b>Ada</b>,\u202e\n    to: bob"
+    message = "seats: 2 ▸ play: Macbeth\nbody:\n    Dear <b>Ada</b>,\u202e\n    to: bob"
     asked = question(title="Sell a ticket?", message=message, remember=True, schema=schema)
     [answer] = await answered(server, page, asked, __metadata__=SAVED)
     assert answer.value == told
@@ -361,7 +361,8 @@ async def test_approval_form_offers_once_always_changes_and_words(
     assert event["type"] == "request:elicitation"
     drawn = event["data"]
     assert (drawn["mode"], drawn["server_name"]) == ("form", "assistant asks")
-    assert drawn["message"] == "Sell a ticket?\n\n" + message.replace("\u202e", "\\u202e")
+    shown = "▸ seats: 2 \\u25b8 play: Macbeth\n▸ body:\n    Dear <b>Ada</b>,\\u202e\n    to: bob"
+    assert drawn["message"] == f"Sell a ticket?\n\n{shown}"
     fields = drawn["requestedSchema"]["properties"]
     changes = ["argument seats", "argument play"] if schema else []
     assert list(fields) == ["answer", *changes, "words"]
