@@ -29,6 +29,7 @@ from callboard.frameworks.adapter import (
 from callboard.frameworks.langgraph.hooks import GraphHooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import answer_interrupts
 from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
+from callboard.frameworks.langgraph.repeating import repeat_answers
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
 from callboard.frameworks.langgraph.tool_nodes import contain_tools, find_tool_nodes, hook_tool_nodes
 from callboard.frameworks.turn import AdapterTurn
@@ -48,6 +49,11 @@ MAX_STEPS = 10_000
 
 HOOK_NODE = re.compile(r"\.(before|after)_(agent|model)$|^(pre|post)_model_hook$|^generate_structured_response$")
 """The names of nodes that LangChain's agents put around their model: middleware and structured output."""
+
+NOT_REPEATED = (
+    "The graph of '{}' cannot go on with calls that have waited for approval: it has asked no chat model of LangChain "
+    "with tools. Serve it with on_owner_loss='end'."
+)
 
 UNANSWERED = "I cannot go on without your answer. Send it, and I will start again."
 
@@ -101,6 +107,7 @@ def from_langgraph(
     make = to_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
     hook_tool_nodes()
     contain_tools()
+    repeat_answers()
     usual: OnOwnerLoss = "end"
     if isinstance(agent, Pregel):
         if openwebui_tools != "none":
@@ -128,6 +135,7 @@ def from_langgraph(
 class _LangGraphAdapter(FrameworkAgent[Graph]):
     agent_classes = (Pregel,)
     agent_noun = "a compiled graph of LangGraph"
+    calls_can_wait = True
 
     def __init__(
         self,
@@ -170,6 +178,8 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
                 if model is not None:
                     await _stream_answer(model, request, hooks, reasoning=True)
             translator.end()
+            if hooks.may_repeat:
+                raise AgentError(NOT_REPEATED.format(self.agent_id))
 
     async def run_task(self, agent: Graph, turn: AdapterTurn) -> None:
         if (model := self._model or _find_model(agent)) is None:
