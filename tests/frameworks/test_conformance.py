@@ -1,9 +1,9 @@
 """Every scenario runs through the built-in loop and every adapter, and a listener sees the same events."""
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,9 @@ from tests.frameworks.scenario import ADD, INSTRUCTIONS, calls, says, scenario
 from tests.frameworks.scenarios import SCENARIOS, Scenario
 from tests.frameworks.stage import Framework, Performance, is_system, perform
 from tests.frameworks.toolbox import Toolbox
+from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
 from tests.runs.promises import check
-from tests.serving import Service, numbered, request, serving
+from tests.serving import numbered, request, serving
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 
@@ -221,28 +222,6 @@ def places(tool: str, argument: str) -> list[Any]:
     return [call(tool, f'{{"{argument}": "{at}"}}', index=number, call_id=f"c{number}") for number, at in numbered]
 
 
-async def answer(service: Service, request_id: str, value: object, **more: Any) -> None:
-    given = {"request_id": request_id, "value": value, **more}
-    assert (await service.client.post("/v1/runs/r/input?user_id=ann", json=given)).status_code == 202
-
-
-async def begin(service: Service, when_asked: Callable[[InputRequest], Awaitable[bool]]) -> list[Event]:
-    """The events of a run until its end, or until `when_asked` returns True."""
-    ids = {"agent": "agent", "run_id": "r", "chat_id": "c", "message_id": "m", "user": {"id": "ann"}}
-    seen: list[Event] = []
-    async with service.client.stream("POST", "/v1/runs", json=request(**ids, approvals_wait=True)) as response:
-        async for _, event in numbered(response):
-            seen.append(event)
-            if isinstance(event, InputRequest) and await when_asked(event):
-                break
-    return seen
-
-
-async def events_of_run(service: Service) -> list[Event]:
-    async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
-        return [event async for _, event in numbered(response)]
-
-
 def places_of(events: Sequence[Event], toolbox: Toolbox) -> list[str]:
     """The places that the tools of the calls were run for."""
     steps = [event.data.message for event in events if isinstance(event, ToolStatus)]
@@ -267,11 +246,6 @@ async def test_call_waits_over_restarts_and_runs_once_when_it_is_allowed(
                 framework.agent(model.base_url, ["add", tool], toolbox) as agent,
                 serving(tmp_path, agent, **settings) as service,
             ):
-
-                async def is_away(question: InputRequest, service: Service = service) -> bool:
-                    await answer(service, question.request_id, None, asked=False)
-                    return False
-
                 if number == 0:
                     seen = await begin(service, is_away)
                 else:
@@ -300,19 +274,9 @@ async def test_question_of_second_round_can_be_answered_after_its_server_was_kil
         says("Done."),
     ]
 
-    async def kill(_: InputRequest) -> bool:
-        # What a killed server leaves.
-        (tmp_path / "next").mkdir()
-        with (
-            closing(sqlite3.connect(tmp_path / "killed" / "callboard.db")) as left,
-            closing(sqlite3.connect(tmp_path / "next" / "callboard.db")) as found,
-        ):
-            left.backup(found)
-        return True
-
     async with OpenAIServer(script) as model, framework.agent(model.base_url, ["add", "wipe"], toolbox) as agent:
         async with serving(tmp_path / "killed", agent) as service:
-            before = await begin(service, kill)
+            before = await begin(service, partial(kill, tmp_path / "killed", tmp_path / "next"))
         async with serving(tmp_path / "next", agent) as service:
             await answer(service, "approve:c1", True)
             seen = await events_of_run(service)

@@ -50,11 +50,6 @@ MAX_STEPS = 10_000
 HOOK_NODE = re.compile(r"\.(before|after)_(agent|model)$|^(pre|post)_model_hook$|^generate_structured_response$")
 """The names of nodes that LangChain's agents put around their model: middleware and structured output."""
 
-NOT_REPEATED = (
-    "The graph of '{}' cannot go on with calls that have waited for approval: it has asked no chat model of LangChain "
-    "with tools. Serve it with on_owner_loss='end'."
-)
-
 UNANSWERED = "I cannot go on without your answer. Send it, and I will start again."
 
 
@@ -178,8 +173,6 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
                 if model is not None:
                     await _stream_answer(model, request, hooks, reasoning=True)
             translator.end()
-            if hooks.may_repeat:
-                raise AgentError(NOT_REPEATED.format(self.agent_id))
 
     async def run_task(self, agent: Graph, turn: AdapterTurn) -> None:
         if (model := self._model or _find_model(agent)) is None:
