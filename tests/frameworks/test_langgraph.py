@@ -783,6 +783,7 @@ async def wait_and_allow(made: Framework, folder: Path, script: Sequence[Answer]
             async with serving(folder, agent, confirm_tools=("travel",)) as service:
                 if number == 0:
                     seen = await begin(service, answer_name)
+                    assert isinstance(seen[-1], Parked)
                     [waiting] = seen[-1].tool_call_ids
                 else:
                     await answer(service, f"approve:{waiting}", True)
@@ -812,6 +813,15 @@ async def test_question_of_a_tool_is_answered_while_a_call_beside_it_waits(mode:
     ends = {event.tool_call_id: event.result for event in seen if isinstance(event, ToolCallComplete)}
     assert ends == {"call_0": "C is empty", "call_1": "Tom" if mode == "batched" else "Tom the cat"}
     assert sum(isinstance(event, InputRequest) for event in seen) == 2
+
+
+async def test_call_that_would_ask_after_a_waiting_call_ends_with_the_run(tmp_path: Path) -> None:
+    wanted = calls(("travel", '{"place": "Rome"}'), ("name_pet", '{"kind": "cat"}'))
+    made = solo(Toolbox().plain("travel"), name_pet)
+    seen = await wait_and_allow(made, tmp_path, [wanted, says("Done.")])
+    check(list(enumerate(seen, 1)))
+    assert [event.result for event in seen if isinstance(event, ToolCallComplete)] == ["in Rome"]
+    assert [event.code for event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
 
 
 async def test_graph_that_asks_no_model_of_langchain_cannot_go_on_with_its_calls(tmp_path: Path) -> None:

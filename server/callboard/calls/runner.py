@@ -151,12 +151,13 @@ class CallRunner:
         self.on_wait: Callable[[], object] = lambda: None
         """Called when every open call of a framework waits for its approval."""
         self._waiting: set[str] = set()
+        self._paused: set[str] = set()
         self._continued: Mapping[str, ToolCall] = {}
 
     @property
     def is_waiting(self) -> bool:
-        """Whether calls of a framework wait for their approval, and nothing else is open."""
-        return bool(self._waiting) and self._open.keys() <= self._waiting
+        """Whether calls of a framework wait for their approval, and no other call goes on before that."""
+        return bool(self._waiting) and self._open.keys() <= self._waiting | self._paused
 
     @property
     def is_over_limit(self) -> bool:
@@ -393,8 +394,14 @@ class CallRunner:
 
     async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
+        self._paused.discard(call_id)
         async with self.performing(call_id, name):
             return await mask_result(await contain(perform()), self._context.redaction)
+
+    def pause(self, call_id: str) -> None:
+        """Note that a call goes on, with `run_part`, only when the calls beside it have ended or asked too."""
+        self._paused.add(call_id)
+        self._tell_if_waiting()
 
     @asynccontextmanager
     async def performing(self, call_id: str, name: str, *, is_limited: bool = True) -> AsyncIterator[None]:

@@ -230,6 +230,7 @@ async def _run(hooks: GraphHooks, node: ToolNode, call: LangChainCall, execute: 
     match outcome:
         case GraphInterrupt():
             hooks.interrupted.add(call_id)
+            calls.pause(call_id)
             # Interrupts of a node may have the same id; LangGraph reports the first.
             hooks.paused = {interrupt.id: call_id for interrupt in outcome.args[0]} | hooks.paused
             raise outcome
