@@ -109,10 +109,8 @@ class GraphHooks(BaseCallbackHandler):
         """The user's message, as the graph was given it."""
         self.inner_calls: set[str] = set()
         """The calls of agents inside tools. They are counted when the model writes them."""
-        self.may_repeat = bool(turn.context.unfinished)
-        """Another server has begun an answer, which no model has been given as its own yet."""
         self.repeated_id = ""
-        """The id of that answer's message, once a model has been given it."""
+        """The id of the message that was given to the graph in place of a model's answer."""
         self._agent_id = agent_id
         self._loop = asyncio.get_running_loop()
         self._answers: dict[UUID, GraphAnswer] = {}
@@ -272,6 +270,11 @@ class GraphHooks(BaseCallbackHandler):
         if (answer := self._answers.pop(run_id, None)) is not None:
             self._call_in_loop(self._end_request, answer, None, error)
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an answer that a model has given at another server is still to be given to the graph."""
+        return bool(self.turn.context.unfinished) and not self.repeated_id
+
     def find_repeated(self, run_id: UUID) -> AIMessage | None:
         """Return the answer of a request whose model is not asked, because it has answered at another server."""
         answer = self._answers.get(run_id)
@@ -280,7 +283,6 @@ class GraphHooks(BaseCallbackHandler):
     def _take_repeated(self, run_id: UUID) -> AIMessage | None:
         if (answer := self.turn.take_unfinished_answer()) is None:
             return None
-        self.may_repeat = False
         [message] = to_messages([answer])
         message.id = self.repeated_id = f"{LC_ID_PREFIX}-{run_id}"
         return message if isinstance(message, AIMessage) else None
