@@ -791,6 +791,34 @@ async def wait_and_allow(made: Framework, folder: Path, script: Sequence[Answer]
     return seen
 
 
+async def test_call_that_ran_after_the_decisions_beside_it_runs_at_no_other_server(tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    async def pay(to: str) -> str:
+        """Pays."""
+        runs.append(to)
+        if len(runs) == 1:
+            await kill(tmp_path / "first", tmp_path / "second")
+        return "paid"
+
+    async def agree(service: Service, question: InputRequest) -> bool:
+        await answer(service, question.request_id, True)
+        return False
+
+    wanted = calls(("pay", '{"to": "Ann"}'), ("wipe", '{"disk": "C"}'))
+    made = solo(pay, Toolbox().plain("wipe"), middleware=[approval()])
+    async with (
+        OpenAIServer([wanted, says("Done."), says("Done.")]) as server,
+        made.agent(server.base_url, [], Toolbox()) as agent,
+    ):
+        async with serving(tmp_path / "first", agent) as service:
+            await begin(service, agree)
+        async with serving(tmp_path / "second", agent) as service:
+            seen = await events_of_run(service)
+    assert runs == ["Ann"]
+    assert "call_0" in {event.tool_call_id for event in seen if isinstance(event, ToolCallError)}
+
+
 async def test_result_of_a_call_that_waited_can_be_the_answer(tmp_path: Path) -> None:
     from langchain_core.tools import tool
 
