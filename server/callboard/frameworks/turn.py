@@ -291,6 +291,9 @@ class AdapterTurn:
         if isinstance(event, ToolCallStart):
             # Text before a call does not count as an answer to the call's result.
             self.has_text = False
+        else:
+            # The result may be the rest of the answer, without another request.
+            self._is_repeating = False
         self._had_text_before_call = self.has_text
 
     def _send(self, reasoning: str, text: str) -> None:
