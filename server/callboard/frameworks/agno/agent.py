@@ -71,6 +71,7 @@ def from_agno(
 class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
     agent_classes = (Agent, Team)
     agent_noun = "an Agent or a Team of Agno"
+    calls_can_wait = True
 
     async def run_turn(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
         hooks = self._make_hooks(turn)

@@ -7,7 +7,7 @@ model with these methods overridden.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar, copy_context
@@ -46,6 +46,7 @@ from callboard.frameworks.agno.messages import merge_system_messages, to_tool_re
 from callboard.frameworks.failures import model_error
 from callboard.frameworks.turn import AdapterTurn
 from callboard.models import ChatDict
+from callboard.models.messages import content_text
 
 AgnoAgent = Agent | Team
 
@@ -68,10 +69,19 @@ class AgnoHooks:
         self.arguments: dict[str, str] = {}
         self.iterating: dict[str, asyncio.Task[Any]] = {}
         """Agno's tasks that iterate a tool's generator, by call id."""
+        self.refusals: dict[str, ToolError | None] = {}
+        """Why calls that the user was asked about may not run, by call id; None if they may."""
         self.failure: ModelError | None = None
         self.has_failed_answer = False
         self.has_dropped_answer = False
         """A failed answer was taken back. Agno may still have its text in the run's content."""
+
+    async def approve(self, calls: Sequence[ToolCall]) -> None:
+        """Ask the user about calls that have not been asked about, and note the `refusals`."""
+        asked = [call for call in calls if call.id not in self.refusals]
+        for call, refused in zip(asked, await self.turn.calls.approve_all(asked), strict=True):
+            # Counted, so that a model that asks again and again reaches the limit.
+            self.refusals[call.id] = refused and (self.turn.calls.count(call.id, call.name) or refused)
 
 
 current_hooks: ContextVar[AgnoHooks | None] = ContextVar("callboard_agno_hooks", default=None)
@@ -175,12 +185,17 @@ class _HookedModel(Model):
     callboard_model_role: ClassVar[ModelRole] = "main"
 
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        if (answer := _take_unfinished_answer(kwargs)) is not None:
+            return answer
         with _hooked_request(self, kwargs) as receive:
             response = await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's model has one
             receive(response)
             return response
 
     async def ainvoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ModelResponse]:
+        if (answer := _take_unfinished_answer(kwargs)) is not None:
+            yield answer
+            return
         with _hooked_request(self, kwargs) as receive:
             async for delta in super().ainvoke_stream(*args, **kwargs):  # type: ignore[safe-super] # the user's model has one
                 receive(delta)
@@ -221,10 +236,23 @@ class _HookedModel(Model):
         self, function_calls: list[FunctionCall], *args: Any, **kwargs: Any
     ) -> AsyncIterator[Any]:
         hooks = current_hooks.get()
-        run = cast(AsyncGenerator[Any, None], super().arun_function_calls(function_calls, *args, **kwargs))
+        asking: list[FunctionCall] = []
+        # Calls that run after a pause have been asked about before it.
+        if hooks is not None and not kwargs.get("skip_pause_check"):
+            asking = [call for call in function_calls if _needs_approval(hooks, call)]
+        others = [call for call in function_calls if call not in asking]
         try:
-            async with aclosing(run):
-                async for item in run:
+            # First, because Agno iterates generators only after the calls beside them, and those may wait.
+            async for item in _iterate_calls(super().arun_function_calls(others, *args, **kwargs)):
+                yield item
+            if hooks is not None and asking:
+                count = kwargs.get("current_function_call_count", 0) + len(others)
+                limit = kwargs.get("function_call_limit")
+                # Agno itself rejects the calls above the agent's limit.
+                allowed = asking if limit is None else asking[: max(0, limit - count)]
+                await hooks.approve([_to_call(call) for call in allowed])
+                kwargs["current_function_call_count"] = count
+                async for item in _iterate_calls(super().arun_function_calls(asking, *args, **kwargs)):
                     yield item
         finally:
             # Agno itself leaves these tasks running if the run is stopped.
@@ -242,6 +270,10 @@ class _HookedModel(Model):
         call_id = function_call.call_id or ""
         timer = Timer()  # type: ignore[no-untyped-call] # Agno's has no types
         timer.start()
+        if (ended_before := hooks.turn.calls.earlier_results.get(call_id)) is not None:
+            timer.stop()
+            function_call.result = ended_before
+            return True, timer, function_call, FunctionExecutionResult(status="success", result=ended_before)
         name = function_call.function.name
         arguments = function_call.arguments or {}
         if self.callboard_model_role == "in a tool":
@@ -258,6 +290,8 @@ class _HookedModel(Model):
             return ended[3].result
 
         try:
+            if (refused := hooks.refusals.get(call_id)) is not None:
+                raise refused
             result = await hooks.turn.calls.run(
                 ToolCall(call_id, name, arguments), lambda: asyncio.create_task(execute())
             )
@@ -283,6 +317,20 @@ class _HookedModel(Model):
             hooks.turn.calls.complete(call_id, shown)
             await hooks.turn.events.wait_until_processed()
         return ended
+
+
+def _needs_approval(hooks: AgnoHooks, call: FunctionCall) -> bool:
+    return bool(call.function.requires_confirmation) or hooks.turn.calls.approval.names(call.function.name)
+
+
+def _to_call(call: FunctionCall) -> ToolCall:
+    return ToolCall(call.call_id or "", call.function.name, call.arguments or {})
+
+
+async def _iterate_calls(run: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async with aclosing(cast(AsyncGenerator[Any, None], run)):
+        async for item in run:
+            yield item
 
 
 def _watch_arguments(hooks: AgnoHooks, call: FunctionCall) -> Function:
@@ -322,6 +370,25 @@ def _remove_agno_fields(tool: Any) -> Any:
             return {**tool, "function": known}
         case _:
             return tool
+
+
+def _take_unfinished_answer(request: dict[str, Any]) -> ModelResponse | None:
+    """Return the answer that an earlier server has received, if the request is the run's first; otherwise None.
+
+    The request's message gets its calls.
+    """
+    hooks = current_hooks.get()
+    run = request.get("run_response")
+    # Agno's reasoning and the members of a team have runs of their own.
+    if hooks is None or run is None or run.run_id != hooks.turn.context.run_id:
+        return None
+    answer = hooks.turn.take_unfinished_answer()
+    if answer is None:
+        return None
+    hooks.turn.note_tools(map(_remove_agno_fields, request.get("tools") or ()))
+    # Not in the response, whose calls have another form in each class of models.
+    request["assistant_message"].tool_calls = deepcopy(answer["tool_calls"])
+    return ModelResponse(content=content_text(answer.get("content")))
 
 
 @contextmanager

@@ -24,7 +24,10 @@ USER_ANSWER_TOOLS = frozenset({"get_user_input", "ask_user"})
 
 
 async def resolve_requirements(paused: Output, hooks: AgnoHooks) -> None:
-    """Ask for everything that the run needs, all at once. A call that is refused or not answered is not run."""
+    """Ask for everything that the run needs, all at once. A call that is refused or not answered is not run.
+
+    The approvals have been asked for before the pause, because other questions cannot wait.
+    """
     await asyncio.gather(
         *(
             _resolve_one(requirement, hooks)
@@ -43,7 +46,11 @@ async def _resolve_one(requirement: RunRequirement, hooks: AgnoHooks) -> None:
     await hooks.turn.calls.start(ToolCall(call_id, name, hooks.arguments.get(call_id, arguments)))
     try:
         if requirement.needs_confirmation:
-            await hooks.turn.calls.approve(ToolCall(call_id, name, arguments))
+            # Asks only about calls of models without hooks, for example of members that a function makes.
+            await hooks.approve([ToolCall(call_id, name, arguments)])
+        if (refused := hooks.refusals.get(call_id)) is not None:
+            raise refused
+        if requirement.needs_confirmation:
             requirement.confirm()  # type: ignore[no-untyped-call] # Agno's has no types
         answers = await _ask_for_answers(requirement, call_id, hooks.turn)
     except ToolError as error:
