@@ -15,13 +15,24 @@ from pydantic import BaseModel
 
 from callboard import report_status
 from callboard.agents import AgentLike
-from callboard_protocol import InputRequest, ToolCallArgsDelta, ToolCallError, Usage
-from tests.fakes.openai_server import Answer, Body
+from callboard_protocol import (
+    Done,
+    Event,
+    InputRequest,
+    Message,
+    Parked,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallError,
+    Usage,
+)
+from tests.fakes.openai_server import Answer, Body, OpenAIServer
 from tests.frameworks.agno_agents import Made, add, crew, solo
 from tests.frameworks.openai_agents_stage import offered
 from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
+from tests.serving import Service, numbered, request, serving
 
 
 class Weather(BaseModel):
@@ -296,6 +307,120 @@ async def test_paused_tool_gets_answer_or_model_gets_reason(
     assert seen.lines(in_order=True)[-2:] == ["say So be it.", "done stop"]
     failed = [event for event in seen.events if isinstance(event, ToolCallError)]
     assert bool(failed) == (told != "5")
+
+
+# --- A call that waits while its run has ended -----------------------------------------------------------------------
+
+
+async def allow_later(
+    made: Made, script: Any, tmp_path: Path, *, confirm_tools: list[str]
+) -> tuple[list[Event], list[Body]]:
+    """The events and requests of a run whose questions are not asked; another server gets the answer *Allow*.
+
+    The run ends at the first server if no call waits.
+    """
+    toolbox = Toolbox()
+    seen: list[Event] = []
+
+    async def answer(service: Service, value: Any, **more: Any) -> None:
+        [asked] = [event.request_id for event in seen if isinstance(event, InputRequest)]
+        given = {"request_id": asked, "value": value, **more}
+        assert (await service.client.post("/v1/runs/r/input?user_id=ann", json=given)).status_code == 202
+
+    async with OpenAIServer(script) as model:
+        async with (
+            made.agent(model.base_url, (), toolbox) as agent,
+            serving(tmp_path, agent, confirm_tools=confirm_tools) as service,
+        ):
+            ids = {"agent": "agent", "run_id": "r", "chat_id": "c", "message_id": "m", "user": {"id": "ann"}}
+            body = request(**ids, approvals_wait=True)
+            async with service.client.stream("POST", "/v1/runs", json=body) as response:
+                async for _, event in numbered(response):
+                    seen.append(event)
+                    if isinstance(event, InputRequest):
+                        await answer(service, None, asked=False)
+        if not isinstance(seen[-1], Parked):
+            return seen, model.requests
+        async with (
+            made.agent(model.base_url, (), toolbox) as agent,
+            serving(tmp_path, agent, confirm_tools=confirm_tools) as service,
+        ):
+            await answer(service, True)
+            async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
+                return [event async for _, event in numbered(response)], model.requests
+
+
+def results_of(events: list[Event]) -> list[str]:
+    return [event.result for event in events if isinstance(event, ToolCallComplete)]
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.content for event in events if isinstance(event, Message))
+
+
+async def test_generator_beside_a_waiting_call_runs_once_before_it(tmp_path: Path) -> None:
+    crawled: list[str] = []
+
+    async def crawl(site: str) -> AsyncIterator[str]:
+        """Crawls."""
+        crawled.append(site)
+        yield "page 1"
+
+    script = [calls(("travel", '{"place": "Rome"}'), ("crawl", '{"site": "x"}')), says("Done.")]
+    made = solo(crawl, Toolbox().plain("travel"))
+    seen, requests = await allow_later(made, script, tmp_path, confirm_tools=["travel"])
+    assert isinstance(seen[-1], Done)
+    assert results_of(seen) == ["page 1", "in Rome"]
+    assert crawled == ["x"]
+    assert sorted(one["content"] for one in requests[1]["messages"] if one["role"] == "tool") == ["in Rome", "page 1"]
+
+
+async def test_reason_of_a_waiting_tool_that_stops_the_run_is_the_answer(tmp_path: Path) -> None:
+    from agno.exceptions import StopAgentRun
+
+    def book() -> str:
+        """Books."""
+        raise StopAgentRun("All sold out.")
+
+    script = [calls(("book", "{}"), before="I try. ")]
+    seen, _ = await allow_later(solo(book), script, tmp_path, confirm_tools=["book"])
+    assert (text_of(seen), seen[-1]) == ("I try. All sold out.", Done())
+
+
+@pytest.mark.parametrize("fields", [{"output_schema": Weather}, {"tool_call_limit": 1}])
+async def test_call_waits_with_an_answer_that_is_not_streamed_and_below_agnos_limit(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    script = [calls(("travel", '{"place": "Rome"}'), ("travel", '{"place": "Oslo"}')), says('{"city": "Rome"}')]
+    if "output_schema" in fields:
+        script[0] = calls(("travel", '{"place": "Rome"}'))
+    made = solo(Toolbox().plain("travel"), **fields)
+    seen, _ = await allow_later(made, script, tmp_path, confirm_tools=["travel"])
+    assert results_of(seen) == ["in Rome"]
+    assert json.loads(text_of(seen)) == {"city": "Rome"}
+
+
+@pytest.mark.parametrize("confirm_tools", [[], ["travel"]])
+async def test_leaders_call_waits_and_members_call_does_not(confirm_tools: list[str], tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    toolbox = Toolbox()
+    travel = tool(requires_confirmation=not confirm_tools)(toolbox.plain("travel"))
+    where = '{"place": "Rome"}'
+    delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "2 + 3"}')
+
+    def leader_asks(body: Body) -> Answer:
+        answer = asks_member(ADD)(body)
+        is_first = body["messages"][-1]["role"] != "tool" and "travel" in offered(body)
+        return calls(("travel", where), delegation) if is_first else answer
+
+    seen, requests = await allow_later(crew(add, tools=[travel]), leader_asks, tmp_path, confirm_tools=confirm_tools)
+    assert results_of(seen) == ["5", "I say 5.", "in Rome"]
+    assert (text_of(seen), len(requests)) == ("The crew says 5.", 4)
+    (folder := tmp_path / "member").mkdir()
+    seen, _ = await allow_later(crew(travel), asks_member(("travel", where)), folder, confirm_tools=confirm_tools)
+    [error] = [event for event in seen if isinstance(event, ToolCallError)]
+    assert (error.tool_name, text_of(seen)) == ("travel", "The crew says 5.")
 
 
 # --- Teams: the members' calls among the leader's --------------------------------------------------------------------
