@@ -400,6 +400,23 @@ async def test_call_waits_with_an_answer_that_is_not_streamed_and_below_agnos_li
     assert json.loads(text_of(seen)) == {"city": "Rome"}
 
 
+async def test_hook_that_asks_the_agents_model_is_not_given_the_answer_with_the_waiting_call(tmp_path: Path) -> None:
+    from agno.models.message import Message as Asked
+
+    judged: list[Any] = []
+
+    async def judge(run_input: Any, agent: Any) -> None:
+        judged.append((await agent.model.aresponse(messages=[Asked(role="user", content="Rude?")])).content)
+
+    travel = calls(("travel", '{"place": "Rome"}'))
+    script = {"Rude?": says("No."), "hi": travel, "in Rome": says("Done.")}
+    made = solo(Toolbox().plain("travel"), pre_hooks=[judge])
+    seen, _ = await allow_later(
+        made, lambda body: script[body["messages"][-1]["content"]], tmp_path, confirm_tools=["travel"]
+    )
+    assert (judged, results_of(seen), text_of(seen)) == (["No.", "No."], ["in Rome"], "Done.")
+
+
 @pytest.mark.parametrize("confirm_tools", [[], ["travel"]])
 async def test_leaders_call_waits_and_members_call_does_not(confirm_tools: list[str], tmp_path: Path) -> None:
     from agno.tools import tool
