@@ -27,6 +27,7 @@ from callboard_protocol import (
     Usage,
 )
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
+from tests.frameworks import stage
 from tests.frameworks.agno_agents import Made, add, crew, solo
 from tests.frameworks.openai_agents_stage import offered
 from tests.frameworks.scenario import ADD, calls, says, scenario
@@ -313,7 +314,7 @@ async def test_paused_tool_gets_answer_or_model_gets_reason(
 
 
 async def allow_later(
-    made: Made, script: Any, tmp_path: Path, *, confirm_tools: list[str]
+    made: stage.Made, script: Any, tmp_path: Path, *, confirm_tools: list[str]
 ) -> tuple[list[Event], list[Body]]:
     """The events and requests of a run whose questions are not asked; another server gets the answer *Allow*.
 
@@ -323,8 +324,8 @@ async def allow_later(
     seen: list[Event] = []
 
     async def answer(service: Service, value: Any, **more: Any) -> None:
-        [asked] = [event.request_id for event in seen if isinstance(event, InputRequest)]
-        given = {"request_id": asked, "value": value, **more}
+        asked = [event.request_id for event in seen if isinstance(event, InputRequest)]
+        given = {"request_id": asked[-1], "value": value, **more}
         assert (await service.client.post("/v1/runs/r/input?user_id=ann", json=given)).status_code == 202
 
     async with OpenAIServer(script) as model:
@@ -375,6 +376,18 @@ async def test_generator_beside_a_waiting_call_runs_once_before_it(tmp_path: Pat
     assert sorted(one["content"] for one in requests[1]["messages"] if one["role"] == "tool") == ["in Rome", "page 1"]
 
 
+async def test_question_beside_a_waiting_call_is_dropped_without_hanging(tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    asks = tool(**INPUT)(Toolbox().plain("add"))
+    script = [calls(("add", '{"a": 2}'), ("travel", '{"place": "Rome"}')), says("Done.")]
+    made = solo(asks, Toolbox().plain("travel"))
+    seen, requests = await allow_later(made, script, tmp_path, confirm_tools=["travel"])
+    assert (results_of(seen), text_of(seen)) == (["in Rome"], "Done.")
+    [called] = [one["tool_calls"] for one in requests[1]["messages"] if one.get("tool_calls")]
+    assert [one["function"]["name"] for one in called] == ["travel"]
+
+
 async def test_reason_of_a_waiting_tool_that_stops_the_run_is_the_answer(tmp_path: Path) -> None:
     from agno.exceptions import StopAgentRun
 
@@ -418,7 +431,7 @@ async def test_hook_that_asks_the_agents_model_is_not_given_the_answer_with_the_
 
 
 @pytest.mark.parametrize("confirm_tools", [[], ["travel"]])
-async def test_leaders_call_waits_and_members_call_does_not(confirm_tools: list[str], tmp_path: Path) -> None:
+async def test_leaders_call_waits_beside_a_delegation(confirm_tools: list[str], tmp_path: Path) -> None:
     from agno.tools import tool
 
     toolbox = Toolbox()
@@ -434,10 +447,27 @@ async def test_leaders_call_waits_and_members_call_does_not(confirm_tools: list[
     seen, requests = await allow_later(crew(add, tools=[travel]), leader_asks, tmp_path, confirm_tools=confirm_tools)
     assert results_of(seen) == ["5", "I say 5.", "in Rome"]
     assert (text_of(seen), len(requests)) == ("The crew says 5.", 4)
-    (folder := tmp_path / "member").mkdir()
-    seen, _ = await allow_later(crew(travel), asks_member(("travel", where)), folder, confirm_tools=confirm_tools)
+
+
+@pytest.mark.parametrize("is_beside_waiting", [False, True])
+async def test_members_call_does_not_wait(is_beside_waiting: bool, tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    toolbox = Toolbox()
+    wipe, travel = (tool(requires_confirmation=True)(toolbox.plain(name)) for name in ("wipe", "travel"))
+    asks = asks_member(("wipe", '{"disk": "C"}'))
+    delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "wipe"}')
+
+    def asks_both(body: Body) -> Answer:
+        is_first = body["messages"][-1]["role"] != "tool" and "travel" in offered(body)
+        return calls(("travel", '{"place": "Rome"}'), delegation) if is_first else asks(body)
+
+    made = crew(wipe, tools=[travel] if is_beside_waiting else [])
+    seen, _ = await allow_later(made, asks_both, tmp_path, confirm_tools=[])
     [error] = [event for event in seen if isinstance(event, ToolCallError)]
-    assert (error.tool_name, text_of(seen)) == ("travel", "The crew says 5.")
+    assert (error.tool_name, toolbox.wiped) == ("wipe", [])
+    assert results_of(seen) == ["I say 5.", *["in Rome"] * is_beside_waiting]
+    assert text_of(seen) == "The crew says 5."
 
 
 # --- Teams: the members' calls among the leader's --------------------------------------------------------------------

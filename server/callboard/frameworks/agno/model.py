@@ -252,6 +252,12 @@ class _HookedModel(Model):
                 allowed = asking if limit is None else asking[: max(0, limit - count)]
                 await hooks.approve([_to_call(call) for call in allowed])
                 kwargs["current_function_call_count"] = count
+                if self.callboard_model_role == "member":
+                    # A member that pauses ends its leader's call, with its own calls open beside the leader's. Agno
+                    # records approvals of a type only at a pause.
+                    for call in [call for call in asking if call.function.approval_type is None]:
+                        call.function = copy(call.function)
+                        call.function.requires_confirmation = False
                 async for item in _iterate_calls(super().arun_function_calls(asking, *args, **kwargs)):
                     yield item
         finally:
