@@ -28,7 +28,7 @@ from callboard_protocol import (
 )
 from tests.fakes.openai_server import Answer, Body, OpenAIServer
 from tests.frameworks import stage
-from tests.frameworks.agno_agents import Made, add, crew, solo
+from tests.frameworks.agno_agents import Made, add, asks_another, crew, solo
 from tests.frameworks.openai_agents_stage import offered
 from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import perform
@@ -468,6 +468,24 @@ async def test_members_call_does_not_wait(is_beside_waiting: bool, tmp_path: Pat
     assert (error.tool_name, toolbox.wiped) == ("wipe", [])
     assert results_of(seen) == ["I say 5.", *["in Rome"] * is_beside_waiting]
     assert text_of(seen) == "The crew says 5."
+
+
+@pytest.mark.parametrize("way", ["awaits", "passes_events_on", "in_a_thread_streamed"])
+async def test_approved_call_of_an_agent_in_a_tool_runs_also_if_its_run_is_streamed(way: str, tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    toolbox = Toolbox()
+    wipe = tool(requires_confirmation=True)(toolbox.plain("wipe"))
+
+    def script(body: Body) -> Answer:
+        ended = body["messages"][-1]["role"] == "tool"
+        if "wipe" in offered(body):
+            return says("Wiped.") if ended else calls(("wipe", '{"disk": "C"}'))
+        return says("Done.") if ended else calls(("ask_other", '{"task": "wipe"}'))
+
+    seen, _ = await perform(asks_another(wipe, way=way), scenario(script, reply=True), tmp_path)
+    assert toolbox.wiped == ["C"]
+    assert {"ask 2 Run wipe?", "result 2 C is empty", "result 1 Wiped."} < set(seen.lines(in_order=True))
 
 
 # --- Teams: the members' calls among the leader's --------------------------------------------------------------------

@@ -252,9 +252,9 @@ class _HookedModel(Model):
                 allowed = asking if limit is None else asking[: max(0, limit - count)]
                 await hooks.approve([_to_call(call) for call in allowed])
                 kwargs["current_function_call_count"] = count
-                if self.callboard_model_role == "member":
-                    # A member that pauses ends its leader's call, with its own calls open beside the leader's. Agno
-                    # records approvals of a type only at a pause.
+                if self.callboard_model_role != "main":
+                    # No pause: a member's ends its leader's call although its own are open, and that of a streamed run
+                    # in a tool ends the run. But Agno records approvals of a type only at a pause.
                     for call in [call for call in asking if call.function.approval_type is None]:
                         call.function = copy(call.function)
                         call.function.requires_confirmation = False
