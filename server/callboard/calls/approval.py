@@ -82,6 +82,9 @@ ALWAYS = "always"
 ALLOWED_ALWAYS = "allowed always in this chat"
 """The message in place of `APPROVED` if the user has said so, now or at an earlier call."""
 
+OTHERS_ANSWERED = "the other calls are decided"
+"""The message of a call that needs no approval, but could not run before the other calls of its answer were decided."""
+
 AGREED = (APPROVED, APPROVED_IN_INSPECTOR, ALLOWED_ALWAYS)
 """All messages that say that a call may run."""
 

@@ -364,7 +364,7 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
             return False
         if not isinstance(agent, Agent):
             can_wait = getattr(agent, "calls_can_wait", False) and not call.start.parent_call_id
-            return can_wait and call_id in left.unapproved and call_id in left.fingerprints
+            return can_wait and call_id in left.unapproved
         tool = tools.get(call.name)
         if tool is None:
             return call.name in openwebui_tools
