@@ -250,6 +250,9 @@ class _HookedModel(Model):
                 limit = kwargs.get("function_call_limit")
                 # Agno itself rejects the calls above the agent's limit.
                 allowed = asking if limit is None else asking[: max(0, limit - count)]
+                for call in others:
+                    # One that asks for values has not begun: it is stored, so that it goes on if these wait.
+                    await hooks.turn.calls.start(_to_call(call), asks_first=True)
                 await hooks.approve([_to_call(call) for call in allowed])
                 kwargs["current_function_call_count"] = count
                 if self.callboard_model_role != "main":
