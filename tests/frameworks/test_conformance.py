@@ -28,7 +28,7 @@ from callboard_protocol import (
     ToolRequest,
     Usage,
 )
-from tests.fakes.openai_server import Body, OpenAIServer, call, chunks, finish, text
+from tests.fakes.openai_server import Answer, Body, OpenAIServer, call, chunks, finish, text
 from tests.frameworks import agno_agents, langgraph_agents
 from tests.frameworks.columns import FRAMEWORKS, Column
 from tests.frameworks.scenario import ADD, INSTRUCTIONS, calls, says, scenario
@@ -37,6 +37,7 @@ from tests.frameworks.stage import Framework, Performance, is_system, perform
 from tests.frameworks.toolbox import Toolbox
 from tests.runs.promises import check
 from tests.serving import Service, numbered, request, serving
+from tests.storage.test_takeover import copy, wait_until_stored
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 
@@ -211,29 +212,53 @@ def sent(messages: Sequence[ChatDict]) -> list[Any]:
 
 # --- A call that waits while its run has ended -----------------------------------------------------------------------
 
-WIPES = [call("wipe", f'{{"disk": "{disk}"}}', index=at, call_id=f"c{at}") for at, disk in enumerate("CD", 1)]
 ADDS = call("add", ADD[1], index=0, call_id="c0")
+IDS = {"agent": "agent", "run_id": "run", "chat_id": "c", "message_id": "m", "user": {"id": "ann"}}
+ways_to_ask = pytest.mark.parametrize(
+    ("tool", "argument", "settings"),
+    [("wipe", "disk", {}), ("travel", "place", {"confirm_tools": ["travel"]})],
+    ids=["by the framework", "by the settings"],
+)
 
 
+def script_of(tool: str, argument: str) -> list[Answer]:
+    """A round of its own, a round with two calls of the tool that asks, and a text."""
+    asking = [call(tool, f'{{"{argument}": "{at}"}}', index=n, call_id=f"c{n}") for n, at in enumerate("CD", 1)]
+    return [calls(ADD), chunks(text("I do it. "), ADDS, *asking, finish("tool_calls")), says("Done.")]
+
+
+async def answer(service: Service, request_id: str, value: object, **more: Any) -> None:
+    given = {"request_id": request_id, "value": value, **more}
+    assert (await service.client.post("/v1/runs/run/input?user_id=ann", json=given)).status_code == 202
+
+
+def assert_first_call_ran_once(events: Sequence[Event], requests: Sequence[Body], toolbox: Toolbox, tool: str) -> None:
+    assert toolbox.wiped == ["C"] * (tool == "wipe")
+    assert isinstance(events[-1], Done)
+    assert [event.tool_call_id for event in events if isinstance(event, ToolCallStart)] == ["call_0", "c0", "c1", "c2"]
+    assert [event.tool_call_id for event in events if isinstance(event, ToolCallComplete)] == ["call_0", "c0", "c1"]
+    assert "".join(event.content for event in events if isinstance(event, Message)) == "I do it. Done."
+    [_, _, last] = requests
+    results = [content_text(one["content"]) for one in last["messages"] if one["role"] == "tool"]
+    assert results[:3] == ["5", "5", "C is empty" if tool == "wipe" else "in C"]
+    assert REFUSED in results[3]
+
+
+@ways_to_ask
 @every_framework
-async def test_call_waits_over_restarts_and_runs_once_when_it_is_allowed(framework: Column, tmp_path: Path) -> None:
+async def test_call_waits_over_restarts_and_runs_once_when_it_is_allowed(
+    framework: Column, tool: str, argument: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
     toolbox = Toolbox()
-    script = [chunks(text("I do it. "), ADDS, *WIPES, finish("tool_calls")), says("Done.")]
     seen: list[Event] = []
-
-    async def answer(service: Service, request_id: str, value: object, **more: Any) -> None:
-        given = {"request_id": request_id, "value": value, **more}
-        assert (await service.client.post("/v1/runs/r/input?user_id=ann", json=given)).status_code == 202
-
-    async with OpenAIServer(script) as model:
+    async with OpenAIServer(script_of(tool, argument)) as model:
         for number, (request_id, allowed) in enumerate([("", None), ("approve:c1", True), ("approve:c2", False)]):
             async with (
-                framework.agent(model.base_url, ["add", "wipe"], toolbox) as agent,
-                serving(tmp_path, agent) as service,
+                framework.agent(model.base_url, ["add", tool], toolbox) as agent,
+                serving(tmp_path, agent, **settings) as service,
             ):
                 if number == 0:
-                    ids = {"agent": "agent", "run_id": "r", "chat_id": "c", "message_id": "m", "user": {"id": "ann"}}
-                    body = request(**ids, approvals_wait=True)
+                    body = request(**IDS, approvals_wait=True)
                     async with service.client.stream("POST", "/v1/runs", json=body) as response:
                         async for _, event in numbered(response):
                             seen.append(event)
@@ -241,17 +266,44 @@ async def test_call_waits_over_restarts_and_runs_once_when_it_is_allowed(framewo
                                 await answer(service, event.request_id, None, asked=False)
                 else:
                     await answer(service, request_id, allowed)
-                    async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
+                    async with service.client.stream("GET", "/v1/runs/run/events?user_id=ann") as response:
                         seen = [event async for _, event in numbered(response)]
                 assert isinstance(seen[-1], Done if number == 2 else Parked)
                 # A framework that asks about its calls together runs them after the last answer.
-                assert number == 1 or toolbox.wiped == ["C"] * (number == 2)
-    assert [event.tool_call_id for event in seen if isinstance(event, ToolCallStart)] == ["c0", "c1", "c2"]
-    assert "".join(event.content for event in seen if isinstance(event, Message)) == "I do it. Done."
-    [_, last] = model.requests
-    results = [content_text(one["content"]) for one in last["messages"] if one["role"] == "tool"]
-    assert results[:2] == ["5", "C is empty"]
-    assert REFUSED in results[2]
+                ended = sum(isinstance(event, ToolCallComplete) for event in seen)
+                assert number == 1 or ended == (3 if number else 2)
+    assert_first_call_ran_once(seen, model.requests, toolbox, tool)
+
+
+@ways_to_ask
+@every_framework
+async def test_call_whose_server_is_killed_at_its_question_runs_once_when_it_is_allowed(
+    framework: Column, tool: str, argument: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    seen: list[Event] = []
+    async with OpenAIServer(script_of(tool, argument)) as model:
+        async with (
+            framework.agent(model.base_url, ["add", tool], toolbox) as agent,
+            serving(tmp_path / "gone", agent, drain_seconds=0, **settings) as service,
+            service.client.stream("POST", "/v1/runs", json=request(**IDS, approvals_wait=True)) as response,
+        ):
+            async for seq, event in numbered(response):
+                seen.append(event)
+                if isinstance(event, InputRequest) and event.request_id == "approve:c2":
+                    await wait_until_stored(service, seq)
+                    copy(tmp_path / "gone" / "callboard.db", tmp_path / "next" / "callboard.db")
+                    break
+        async with (
+            framework.agent(model.base_url, ["add", tool], toolbox) as agent,
+            serving(tmp_path / "next", agent, **settings) as service,
+            service.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={seq}") as response,
+        ):
+            async for _, event in numbered(response):
+                seen.append(event)
+                if isinstance(event, InputRequest):
+                    await answer(service, event.request_id, event.request_id == "approve:c1")
+    assert_first_call_ran_once(seen, model.requests, toolbox, tool)
 
 
 # --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------
