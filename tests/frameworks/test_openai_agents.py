@@ -23,7 +23,6 @@ from callboard_protocol import (
     Done,
     Error,
     Event,
-    InputRequest,
     Message,
     Parked,
     Source,
@@ -43,7 +42,9 @@ from tests.frameworks.openai_agents_stage import Made, add, offered, serve, solo
 from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
 from tests.frameworks.stage import Framework, openai_client, perform
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
-from tests.serving import Service, numbered, request, serving
+from tests.frameworks.waiting import answer as reply
+from tests.frameworks.waiting import begin, events_of_run, is_away
+from tests.serving import Service, request, serving
 
 # --- Function tools --------------------------------------------------------------------------------------------------
 
@@ -216,28 +217,15 @@ async def test_a_policy_decides_which_calls_need_approval_and_several_are_asked_
 async def park(made: Framework, folder: Path, base_url: str, **settings: Any) -> list[Event]:
     """The events of a run whose questions nobody is shown."""
     async with made.agent(base_url, [], Toolbox()) as agent, serving(folder, agent, **settings) as service:
-        seen = []
-        body = request(agent="agent", run_id="run", chat_id="c", user={"id": "ann"}, approvals_wait=True)
-        async with service.client.stream("POST", "/v1/runs", json=body) as response:
-            async for _, event in numbered(response):
-                seen.append(event)
-                if isinstance(event, InputRequest):
-                    await give(service, event.request_id, None, asked=False)
-        return seen
-
-
-async def give(service: Service, request_id: str, value: object, **more: Any) -> None:
-    given = {"request_id": request_id, "value": value, **more}
-    assert (await service.client.post("/v1/runs/run/input?user_id=ann", json=given)).status_code == 202
+        return await begin(service, is_away)
 
 
 async def allow(made: Framework, folder: Path, base_url: str, *waiting: str, **settings: Any) -> list[Event]:
     """All events of the run after the calls that wait have been allowed at another server."""
     async with made.agent(base_url, [], Toolbox()) as agent, serving(folder, agent, **settings) as service:
         for call_id in waiting:
-            await give(service, f"approve:{call_id}", True)
-            async with service.client.stream("GET", "/v1/runs/run/events?user_id=ann") as response:
-                seen = [event async for _, event in numbered(response)]
+            await reply(service, f"approve:{call_id}", True)
+            seen = await events_of_run(service)
         return seen
 
 
@@ -299,9 +287,8 @@ async def test_call_beside_a_handoff_waits_and_the_agent_hands_off_after_it(tmp_
         await park(Made(make), tmp_path, model.base_url)
         seen = await allow(Made(make), tmp_path, model.base_url, "call_0")
     assert toolbox.wiped == ["C"]
-    assert [type(event) for event in seen if isinstance(event, ToolCallStart | Status | Message)] == [
-        *(ToolCallStart, Status, Message)
-    ]
+    assert [type(event) for event in seen if isinstance(event, ToolCallStart | Status)] == [ToolCallStart, Status]
+    assert "".join(event.content for event in seen if isinstance(event, Message)) == "Done."
 
 
 async def test_call_waits_beside_a_call_of_an_agent_that_is_a_tool(tmp_path: Path) -> None:
