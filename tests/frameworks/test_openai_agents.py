@@ -260,17 +260,24 @@ async def test_calls_wait_beside_calls_that_end_in_another_way(tmp_path: Path) -
     assert all(end in told[f"call_{n}"] for n, end in enumerate(ends))
 
 
-async def test_call_waits_in_an_agent_that_must_call_tools(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("behavior", "choices", "said"),
+    [("run_llm_again", ["required", None], "Done."), ("stop_on_first_tool", ["required"], "C is empty")],
+)
+async def test_call_waits_in_an_agent_that_must_call_tools(
+    behavior: str, choices: list[str | None], said: str, tmp_path: Path
+) -> None:
     from agents import ModelSettings
 
     toolbox = Toolbox()
-    made = wiping(toolbox, model_settings=ModelSettings(tool_choice="required"))
+    made = wiping(toolbox, model_settings=ModelSettings(tool_choice="required"), tool_use_behavior=behavior)
     async with OpenAIServer([calls(("wipe", '{"disk": "C"}')), says("Done.")]) as model:
         await park(made, tmp_path, model.base_url)
         seen = await allow(made, tmp_path, model.base_url, "call_0")
     assert isinstance(seen[-1], Done)
     assert toolbox.wiped == ["C"]
-    assert [body.get("tool_choice") for body in model.requests] == ["required", None]
+    assert "".join(event.content for event in seen if isinstance(event, Message)) == said
+    assert [body.get("tool_choice") for body in model.requests] == choices
 
 
 async def test_call_beside_a_handoff_waits_and_the_agent_hands_off_after_it(tmp_path: Path) -> None:
