@@ -360,8 +360,6 @@ class CallRunner:
             self.budget.refuse(error)
             raise
         continued = self._continued.get(call.id)
-        if continued is None:
-            await self._context.spend()
         running = self._open.get(call.id)
         # The framework may have asked already.
         is_approved = running is not None and running.is_approved
@@ -373,6 +371,7 @@ class CallRunner:
             running.needs_approval = False
             self.report(call.id, StatusReport("processing", OTHERS_ANSWERED))
             await self._events.wait_until_processed()
+        await self._context.spend()
         return await self.run_part(call.id, call.name, perform)
 
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
