@@ -28,7 +28,7 @@ from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.chosen_model import find_model
 from callboard.runs.conversation import Conversation
 from callboard.runs.files import ReadableFiles, RunFiles
-from callboard.runs.grants import Grants, RunGrants
+from callboard.runs.grants import FindRun, Grants, RunGrants
 from callboard.runs.inputs import Inputs
 from callboard.runs.left_runs import LeftRun, Reopened, end_run, read_left_run
 from callboard.runs.limits import MemoryBudget, Quota, RunMemory
@@ -92,6 +92,7 @@ class RunFactory:
         observers: Sequence[Observer],
         quota: Quota,
         budget: MemoryBudget,
+        find_run: FindRun,
     ) -> None:
         self._services = services
         self._store = services.store
@@ -102,6 +103,7 @@ class RunFactory:
         self._observers = observers
         self._quota = quota
         self._budget = budget
+        self._find_run = find_run
         # Shared by all runs, because it remembers which models support native calls.
         self.formats = FormatChoice(settings.tool_format, settings.react_models)
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
@@ -362,7 +364,7 @@ class RunFactory:
         if not is_stored(request) or request.user is None:
             return None
         grants = Grants(self._services.store, request.user.id, str(request.chat_id))
-        return RunGrants(grants, inputs, request.agent)
+        return RunGrants(grants, inputs, identify(request), self._stored_runs, self._find_run)
 
     def _share_call_ids(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
         """Return the call ids of the chat. Concurrent runs of a chat share one object, so that they use different ids.

@@ -98,6 +98,7 @@ class Runs:
             (*self._quota.observers, *observers),
             self._quota,
             self._budget,
+            self.find,
         )
 
     def holding_lease(self) -> AbstractAsyncContextManager[None]:
