@@ -215,6 +215,9 @@ class ToolCallStart(CallEvent):
     parent_call_id: str = Field(default="", exclude_if=not_)
 
 
+WAITING_STATUSES = ("pending", "asking")
+"""The statuses of a call while its user is asked: whether it may run, or what its running tool wants to know."""
+
 FROM_TEXT_STATUS = "from_text"
 """The first status of a call whose start has `from_text`: clients show it as a step of the call."""
 

@@ -4,7 +4,7 @@ import json
 import re
 import time
 import unicodedata
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import islice
@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from callboard._inspect.values import indent, is_picture
+from callboard._inspect.values import indent, is_picture, read_arguments
 from callboard._inspect.visit import Visit
 from callboard._version import __version__
 from callboard_protocol.endings import ENDINGS, FAILED, format_ending
@@ -121,6 +121,11 @@ def _format_age(seconds: float, when: datetime) -> str:
     return when.strftime("%Y-%m-%d")
 
 
+def day(days_ago: int) -> str:
+    """Format a day in UTC as fields for days take it."""
+    return (datetime.now(UTC) - timedelta(days_ago)).strftime("%Y-%m-%d")
+
+
 def number(value: float | None) -> str:
     """Format a number with thousands separators."""
     return "–" if value is None else f"{value:,}"
@@ -156,9 +161,10 @@ ENVIRONMENT.filters.update(
     moment=moment,
     number=number,
     pretty=pretty,
+    arguments=read_arguments,
 )
 ENVIRONMENT.globals.update(
-    is_picture=is_picture, version=__version__, state_labels=STATE_LABELS, format_ending=format_ending
+    day=day, is_picture=is_picture, version=__version__, state_labels=STATE_LABELS, format_ending=format_ending
 )
 
 

@@ -4,6 +4,9 @@ import json
 import re
 from urllib.parse import urlsplit
 
+from callboard.calls.approval import list_arguments
+from callboard.calls.call import parse_arguments
+
 MAX_PARSED_CHARS = 1024 * 1024
 """The length limit of JSON that is indented, for both the text and the result. Longer JSON is shown unchanged."""
 
@@ -17,6 +20,17 @@ def read_value(text: str) -> str:
         return text
     try:
         return indent(json.loads(text)) or text
+    except (ValueError, RecursionError):
+        return text
+
+
+def read_arguments(text: str) -> str:
+    """Return the arguments of a call as lines with names and values; text that is not a JSON object unchanged."""
+    if len(text) > MAX_PARSED_CHARS:
+        return text
+    read = parse_arguments(text)
+    try:
+        return list_arguments(read) if isinstance(read, dict) else text
     except (ValueError, RecursionError):
         return text
 

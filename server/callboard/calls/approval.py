@@ -16,7 +16,7 @@ from callboard.errors import ToolDenied, ToolError, ToolNotAnswered, ToolNotAske
 from callboard.redaction import without_paths
 from callboard.settings import TextCalls
 from callboard_protocol import InputRequest
-from callboard_protocol.events import APPROVAL_PREFIX
+from callboard_protocol.events import APPROVAL_PREFIX, WAITING_STATUSES
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
 """Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes.
@@ -50,14 +50,14 @@ TOOL_CHANGED_SINCE_QUESTION = (
 )
 """The reason that a question is asked again."""
 
-PENDING = "pending"
+PENDING, ASKING = WAITING_STATUSES
 WAITING = "waiting for approval"
-"""The status of a call while its user is asked, and the message of that status."""
+"""The message of the status `PENDING` of a call while its user is asked whether it may run.
 
-ASKING = "asking"
+A running call that waits for an answer of its user has the status `ASKING`, because its tool has started."""
+
 ANSWERED = "answered"
-"""The status of a running call while it waits for an answer of its user, and the message of the status after that. Not
-`PENDING`, because its tool has started."""
+"""The message of the status after `ASKING`."""
 
 APPROVED = "approved"
 """The message after the user has agreed. It is recorded before the tool runs: a server that takes over the run finds
@@ -140,7 +140,7 @@ class Approval:
     routes, whose clients cannot show a question. `was_asked` returns False if no user could be shown a request for
     which `answer_to` returned None; `is_from_inspector` returns True if a person in the inspector answered the request,
     and not the user. `remembered` are the tools that are always allowed; None if there is no chat or user to remember
-    them for.
+    them for. `forbid_always` are patterns of tools that cannot be allowed always.
     """
 
     patterns: Sequence[str] = ()
@@ -150,6 +150,7 @@ class Approval:
     was_asked: Callable[[InputRequest], bool] = lambda _: True
     is_from_inspector: Callable[[InputRequest], bool] = lambda _: False
     remembered: RememberedApprovals | None = None
+    forbid_always: Sequence[str] = ()
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether the user is asked before the call runs. Raises `ToolError` if the tool's check fails."""
@@ -191,7 +192,7 @@ class Approval:
 
     def names(self, tool_name: str) -> bool:
         """Return whether the settings of the server or the agent name the tool as one that asks."""
-        return any(fnmatchcase(tool_name, pattern) for pattern in self.patterns)
+        return _matches(tool_name, self.patterns)
 
     def request(
         self,
@@ -223,7 +224,10 @@ class Approval:
             message=shown,
             arguments=show_values(arguments),
             schema=dict(form),
-            remember=self.remembered is not None and bool(fingerprint) and not reason,
+            remember=self.remembered is not None
+            and bool(fingerprint)
+            and not reason
+            and not _matches(tool_name, self.forbid_always),
             tool_call_id=tool_call_id,
             tool_fingerprint=fingerprint,
         )
@@ -244,6 +248,10 @@ class Approval:
         if answer is False:
             raise ToolDenied(REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
+
+
+def _matches(tool_name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(tool_name, pattern) for pattern in patterns)
 
 
 def add_reason(request: InputRequest, reason: str) -> InputRequest:

@@ -244,6 +244,7 @@ class RunFactory:
                 was_asked=inputs.was_asked,
                 is_from_inspector=inputs.is_from_inspector,
                 remembered=self._find_grants(request, inputs),
+                forbid_always=self._settings.forbid_always,
             ),
             services=self._services,
             functions=spec.functions,
