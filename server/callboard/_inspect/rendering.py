@@ -5,7 +5,7 @@ import re
 import time
 import unicodedata
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from itertools import islice
 
@@ -20,6 +20,9 @@ from callboard_protocol.endings import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
 """The maximum number of characters of a text that a page shows. The whole text has its own URL."""
+
+MAX_LISTED_CHARS = 20_000
+"""The maximum number of characters of arguments that lists show as names and values; a page lists hundreds of calls."""
 
 STATE_LABELS = {
     "running": "running",
@@ -161,7 +164,7 @@ ENVIRONMENT.filters.update(
     moment=moment,
     number=number,
     pretty=pretty,
-    arguments=read_arguments,
+    arguments=partial(read_arguments, max_chars=MAX_LISTED_CHARS),
 )
 ENVIRONMENT.globals.update(
     day=day, is_picture=is_picture, version=__version__, state_labels=STATE_LABELS, format_ending=format_ending

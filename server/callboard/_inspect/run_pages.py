@@ -155,7 +155,7 @@ async def _find_run(request: Request) -> ShownRun:
                 raise
     if watched:
         shown = watched.show(turn.question if turn else "")
-        if watched.is_continued and turn:
+        if shown.is_continued and turn:
             shown = await _add_stored(shown, turn, overview)
         return _cut_to_page(shown, request)
     if turn is None:

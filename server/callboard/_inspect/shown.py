@@ -63,6 +63,7 @@ class ShownRun:
         next_cursor: The cursor of the next page of calls.
         requests: The requests to models; None if this server has not seen them.
         task: The kind of a background task; None for other runs.
+        is_continued: It had begun before this server has watched it, or has waited since.
         server: The server that runs it; None if this server does or the run has ended.
     """
 
@@ -85,6 +86,7 @@ class ShownRun:
     requests: tuple[SentRequest, ...] | None = None
     status: str = ""
     task: str | None = None
+    is_continued: bool = False
     server: str | None = None
 
     @property

@@ -24,13 +24,11 @@ def read_value(text: str) -> str:
         return text
 
 
-def read_arguments(text: str) -> str:
-    """Return the arguments of a call as lines with names and values; text that is not a JSON object unchanged."""
-    if len(text) > MAX_PARSED_CHARS:
-        return text
-    read = parse_arguments(text)
+def read_arguments(text: str, max_chars: int = MAX_PARSED_CHARS) -> str:
+    """Return arguments as lines with names and values; a longer text, or one that is no JSON object, unchanged."""
+    read = parse_arguments(text) if len(text) <= max_chars else text
     try:
-        return list_arguments(read) if isinstance(read, dict) else text
+        return list_arguments(read) if isinstance(read, dict) and indent(read) else text
     except (ValueError, RecursionError):
         return text
 

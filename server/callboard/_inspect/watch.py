@@ -73,7 +73,7 @@ class WatchedRun:
         kept_count: The number of pieces at the beginning that a rewind does not remove.
         request_chars: The size of the messages, options and tools of all requests.
         chars: The size of all kept data.
-        is_continued: It had begun before, and has stored calls that this server has not watched.
+        is_continued: It had begun before, so that it may have stored calls that are not in `calls`.
     """
 
     run: ObservedRun
@@ -122,6 +122,7 @@ class WatchedRun:
             requests=tuple(self.requests),
             status=self.status,
             task=self.run.task,
+            is_continued=self.is_continued,
         )
 
     def add(self, observation: Observation) -> None:
