@@ -324,7 +324,7 @@ class InputRequest(Event):
 
     A `confirmation` with a `url` (http or https) asks the user to open it; true says that they have. `arguments` are
     those of the call that a `confirmation` would allow, the same as in `message`; a text if they are too large. With
-    `remember`, the text `always` is an answer too: later calls of this tool in this chat then run without a question.
+    `remember`, the text `always` is an answer too: the calls of this tool in this chat that ask now or later then run.
 
     If such a `confirmation` has a `schema`, the user may change these arguments, whose values are the defaults of the
     form. The answer may then be an object, which allows the call: `arguments` has the values of all fields of the form,
