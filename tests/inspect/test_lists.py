@@ -26,7 +26,7 @@ def url(service: Service, path: str) -> str:
 
 async def play(service: Service, chat_id: str, say: str, user_id: str = "ann", name: str = "") -> None:
     messages = [{"role": "user", "content": say}]
-    user = {"id": user_id, "name": name}
+    user = {"id": user_id, "name": name, "email": f"{user_id}@example.org"}
     body = request(agent="demo", chat_id=chat_id, message_id=f"m-{chat_id}", messages=messages, user=user)
     await service.events(body)
 
@@ -51,6 +51,7 @@ FOUND = [
     ("chats?text=theatres", 1),
     ("chats?user=bob", 2),
     ("chats?user=Bob+Marley", 2),
+    ("calls?user=Ann@Example.org", 2),
     ("chats?user=bob+marley&text=theatres", 1),
     ("calls?", 4),
     ("calls?text=FULLY+booked", 1),

@@ -46,7 +46,7 @@ from callboard.threads import REQUESTS
 from callboard_protocol import Error, RunRequest, RunStart, Status
 
 MAX_NAME_CHARS = 255
-"""The characters of a user's name that are stored."""
+"""The characters of a user's name and e-mail address that are stored."""
 MAX_WHOLE_LEFT_OUT = 200
 """The most messages dropped by the token limit that observers get; these are the newest ones."""
 
@@ -309,9 +309,9 @@ class RunFactory:
         if stored is None:
             return None
         place = sum(message["role"] == "user" for message in conversation.messages)
-        return self._make_record(stored, place, name_user(conversation.request))
+        return self._make_record(stored, place, conversation.request)
 
-    def _make_record(self, stored: StoredRun, place: int | None, user_name: str | None) -> RunRecord:
+    def _make_record(self, stored: StoredRun, place: int | None, request: RunRequest | None) -> RunRecord:
         turn = Turn(
             str(stored.chat_id),
             stored.run_id,
@@ -320,7 +320,8 @@ class RunFactory:
             None,
             place=place,
             agent_id=stored.agent_id,
-            user_name=user_name,
+            user_name=name_user(request) if request else None,
+            user_email=_shorten(request.user.email) if request and request.user else None,
         )
         return self._store.record(self._stored_runs, stored, turn, compact_results=self._settings.compact_results)
 
@@ -338,7 +339,7 @@ class RunFactory:
             raise RunLost(f"run {stored.run_id!r} has been taken over by another server, or has ended")
         stored = replace(found, age_seconds=stored.age_seconds)
         place = sum(message.role == "user" for message in request.messages) if request else None
-        record = self._make_record(stored, place, name_user(request) if request else None)
+        record = self._make_record(stored, place, request)
         with ExitStack() as unless_used:
             unless_used.callback(record.stop)
             yield stored, record
@@ -396,8 +397,11 @@ def is_stored(request: RunRequest) -> bool:
 
 def name_user(request: RunRequest) -> str | None:
     """Return the user's name, None if the client sent none."""
-    name = request.user.name.strip() if request.user else ""
-    return storable(name[:MAX_NAME_CHARS]) or None
+    return _shorten(request.user.name) if request.user else None
+
+
+def _shorten(name: str) -> str | None:
+    return storable(name.strip()[:MAX_NAME_CHARS]) or None
 
 
 def observed_run(run_id: str, request: RunRequest) -> ObservedRun:

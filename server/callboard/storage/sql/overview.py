@@ -209,12 +209,12 @@ class Overview(UserChats):
         ]
 
     async def find_user_id(self, user: str) -> str:
-        """Return the id of the user with this id or name; the same text if there is none.
+        """Return the id of the user with this id, name or e-mail address; the same text if there is none.
 
-        Raises `RequestError` if several users have the name.
+        Raises `RequestError` if several users have the name or the address.
         """
         query = select(chats.c.user_id).where(self._is_mine, chats.c.user_id.is_not(None)).distinct()
-        is_named = func.lower(chats.c.user_name) == func.lower(user)
+        is_named = or_(*(func.lower(column) == func.lower(user) for column in (chats.c.user_name, chats.c.user_email)))
         for condition in (chats.c.user_id == user, is_named):
             found = [row.user_id for row in await self._database.fetch(query.where(condition).limit(MAX_NAMESAKES))]
             if len(found) > 1:
