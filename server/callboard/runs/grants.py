@@ -15,7 +15,7 @@ from callboard.calls.approval import ALWAYS
 from callboard.errors import StorageError, UnknownInput, UnknownRun
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.inputs import Inputs
-from callboard.runs.left_runs import find_question
+from callboard.runs.left_runs import read_questions
 from callboard.runs.run import Run, RunIdentity
 from callboard.storage import Store
 from callboard.storage.sql.stored_runs import StoredRuns
@@ -118,9 +118,11 @@ class RunGrants:
     async def _answer_open_questions(self, fingerprint: str) -> None:
         """Answer the open and waiting questions about a tool in this chat, also those of other runs and servers."""
         chat_id, user_id = str(self._identity.chat_id), str(self._identity.user_id)
-        for run_id, request_id in await self._stored_runs.list_open_questions(chat_id, self._agent_id, user_id):
-            question = await find_question(self._stored_runs, run_id, request_id)
-            if question and question.remember and question.tool_fingerprint == fingerprint:
-                # It may have been answered, or its run may have been deleted, in the meantime.
-                with suppress(UnknownInput, UnknownRun):
-                    await (await self._find_run(run_id, user_id)).answer(request_id, GivenAnswer(ALWAYS))
+        unanswered = await self._stored_runs.list_open_questions(chat_id, self._agent_id, user_id)
+        for run_id in {run_id for run_id, _ in unanswered}:
+            for request_id, question in (await read_questions(self._stored_runs, run_id)).items():
+                is_of_tool = question.remember and question.tool_fingerprint == fingerprint
+                if is_of_tool and (run_id, request_id) in unanswered:
+                    # It may have been answered, or its run may have been deleted, in the meantime.
+                    with suppress(UnknownInput, UnknownRun):
+                        await (await self._find_run(run_id, user_id)).answer(request_id, GivenAnswer(ALWAYS))

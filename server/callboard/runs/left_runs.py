@@ -121,11 +121,10 @@ class Reopened:
     added: Sequence[Rewind | ToolCallError]
 
 
-async def find_question(stored_runs: StoredRuns, run_id: str, request_id: str) -> InputRequest | None:
-    """Return a question of a run according to its stored events."""
-    frames = await _read_frames(stored_runs, run_id)
-    events = await REQUESTS.run(partial(_decode, frames))
-    return next((one for one in events if isinstance(one, InputRequest) and one.request_id == request_id), None)
+async def read_questions(stored_runs: StoredRuns, run_id: str) -> dict[str, InputRequest]:
+    """Return the questions of a run according to its stored events, by their ids, each as it was asked last."""
+    events = await REQUESTS.run(partial(_decode, await _read_frames(stored_runs, run_id)))
+    return {one.request_id: one for one in events if isinstance(one, InputRequest)}
 
 
 async def _read_frames(stored_runs: StoredRuns, run_id: str) -> list[bytes]:
