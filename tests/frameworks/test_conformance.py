@@ -254,6 +254,34 @@ async def test_call_waits_over_restarts_and_runs_once_when_it_is_allowed(framewo
     assert REFUSED in results[2]
 
 
+@every_framework
+async def test_always_answers_the_other_waiting_calls_of_the_tool(framework: Column, tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    script = [chunks(*WIPES, finish("tool_calls")), says("Done.")]
+    ids = {"agent": "agent", "run_id": "r", "chat_id": "c", "message_id": "m", "user": {"id": "ann"}}
+    async with (
+        OpenAIServer(script) as model,
+        framework.agent(model.base_url, ["wipe"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+
+        async def answer(request_id: str, value: object) -> None:
+            given = {"request_id": request_id, "value": value, "asked": value is not None}
+            assert (await service.client.post("/v1/runs/r/input?user_id=ann", json=given)).status_code == 202
+
+        async with service.client.stream("POST", "/v1/runs", json=request(**ids, approvals_wait=True)) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    await answer(event.request_id, None)
+        await answer("approve:c2", "always")
+        # The run may wait once more, and begin again.
+        seen: list[Event] = []
+        while not (seen and isinstance(seen[-1], Done)):
+            async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
+                seen = [event async for _, event in numbered(response)]
+    assert sorted(toolbox.wiped) == ["C", "D"]
+
+
 # --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}

@@ -233,17 +233,25 @@ class Approval:
         )
         return add_reason(request, reason) if reason else request
 
-    async def apply(self, answer: Any, request: InputRequest, tool_name: str, fingerprint: str) -> str:
-        """Return one of the messages `AGREED` if a call of the tool with this fingerprint may run.
+    async def remember(self, answer: Any, request: InputRequest, tool_name: str, fingerprint: str) -> None:
+        """Allow the tool with this fingerprint always, if the answer says so."""
+        if self._is_always(answer, request) and self.remembered:
+            await self.remembered.add(tool_name, fingerprint)
+
+    def _is_always(self, answer: Any, request: InputRequest) -> bool:
+        """Return whether the answer allows the tool always, which only the user can do."""
+        return bool(answer == ALWAYS and request.remember and not self.is_from_inspector(request))
+
+    def apply(self, answer: Any, request: InputRequest) -> str:
+        """Return one of the messages `AGREED` if the call may run.
 
         Raises `ToolDenied` if it is refused, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no
-        answer came or the answer is neither true nor false. Only the user can allow a tool always.
+        answer came or the answer is neither true nor false.
         """
         is_from_inspector = self.is_from_inspector(request)
         if answer is True:
             return APPROVED_IN_INSPECTOR if is_from_inspector else APPROVED
-        if answer == ALWAYS and request.remember and self.remembered and not is_from_inspector:
-            await self.remembered.add(tool_name, fingerprint)
+        if self._is_always(answer, request):
             return ALLOWED_ALWAYS
         if answer is False:
             raise ToolDenied(REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED)
