@@ -1,4 +1,4 @@
-"""Detects JSON and pictures in the texts of a call. Does no I/O."""
+"""Makes the texts of a call readable, and detects pictures. Does no I/O."""
 
 import json
 import re
