@@ -77,6 +77,7 @@ async def test_tool_that_settings_name_cannot_be_allowed_always_and_is_allowed_n
     async with serving(tmp_path, shop.agent) as service:
         await ask(service, "always")
     async with serving(tmp_path, shop.agent, forbid_always="b*") as service:
+        assert await list_grants(service) == []
         [question] = questions(await ask(service, "always"))
     assert not question.remember
     assert [bought for bought in shop.bought if bought[1] > 10] == [("a <b>piano</b>", 900)]

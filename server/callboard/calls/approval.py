@@ -192,7 +192,7 @@ class Approval:
 
     def names(self, tool_name: str) -> bool:
         """Return whether the settings of the server or the agent name the tool as one that asks."""
-        return _matches(tool_name, self.patterns)
+        return matches_any(tool_name, self.patterns)
 
     def request(
         self,
@@ -227,7 +227,7 @@ class Approval:
             remember=self.remembered is not None
             and bool(fingerprint)
             and not reason
-            and not _matches(tool_name, self.forbid_always),
+            and not matches_any(tool_name, self.forbid_always),
             tool_call_id=tool_call_id,
             tool_fingerprint=fingerprint,
         )
@@ -258,7 +258,8 @@ class Approval:
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
 
 
-def _matches(tool_name: str, patterns: Sequence[str]) -> bool:
+def matches_any(tool_name: str, patterns: Sequence[str]) -> bool:
+    """Return whether one of the patterns names the tool."""
     return any(fnmatchcase(tool_name, pattern) for pattern in patterns)
 
 

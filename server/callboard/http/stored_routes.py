@@ -151,7 +151,7 @@ async def revoke_grant(request: Request) -> Response:
 
 
 def _open_grants(request: Request, user_id: str) -> Grants:
-    return Grants(get_server_state(request).store, user_id, request.path_params["chat_id"])
+    return get_server_state(request).runs.grants(user_id, request.path_params["chat_id"])
 
 
 async def _answer(value: object) -> Response:

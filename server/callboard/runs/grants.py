@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from callboard.calls.approval import ALWAYS
+from callboard.calls.approval import ALWAYS, matches_any
 from callboard.errors import StorageError, UnknownInput, UnknownRun
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.inputs import Inputs
@@ -41,18 +41,26 @@ class Grant:
 
 
 class Grants:
-    """The grants of one user in one chat, which are deleted with the chat. Methods raise `StorageError`."""
+    """The grants of one user in one chat, which are deleted with the chat. Methods raise `StorageError`.
 
-    def __init__(self, store: Store, user_id: str, chat_id: str) -> None:
+    `forbidden` are patterns of tools whose grants do not hold.
+    """
+
+    def __init__(self, store: Store, user_id: str, chat_id: str, forbidden: Sequence[str] = ()) -> None:
+        self._forbidden = forbidden
         self._records = store.records(GRANTS, user_id)
         self._prefix = digest(chat_id)
 
     async def list(self) -> Sequence[Grant]:
-        """Return the grants, at most `MAX_LISTED`."""
+        """Return the grants that hold, at most `MAX_LISTED`."""
         found = [one.value for one in await self._records.find(self._prefix, limit=MAX_LISTED)]
         # Records without a fingerprint are of an earlier version: they are no grants any more.
         known = [one for one in found if "tool_fingerprint" in one]
-        return [Grant(one["agent"], one["tool"], one["at"], one["tool_fingerprint"]) for one in known]
+        return [
+            Grant(one["agent"], one["tool"], one["at"], one["tool_fingerprint"])
+            for one in known
+            if not matches_any(one["tool"], self._forbidden)
+        ]
 
     async def find(self, agent_id: str, tool_name: str) -> str:
         """Return the fingerprint of the tool that the user has allowed always; "" if there is none."""
