@@ -292,6 +292,26 @@ async def test_question_of_second_round_can_be_answered_after_its_server_was_kil
     ]
 
 
+@every_framework
+async def test_always_answers_the_other_waiting_calls_of_the_tool(framework: Column, tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    script = [
+        chunks(call("wipe", '{"disk": "C"}', index=0, call_id="c1"), places("wipe", "disk")[1], finish("tool_calls")),
+        says("Done."),
+    ]
+    async with (
+        OpenAIServer(script) as model,
+        framework.agent(model.base_url, ["wipe"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        await begin(service, is_away)
+        await answer(service, "approve:c2", "always")
+        # The run may wait once more, and begin again.
+        while not isinstance((await events_of_run(service))[-1], Done):
+            pass
+    assert sorted(toolbox.wiped) == ["C", "D"]
+
+
 # --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}

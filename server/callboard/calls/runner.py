@@ -558,9 +558,11 @@ class CallRunner:
 
         with self.waiting(call.id):
             answer = await ask_until_fitting(request, send, read)
+        # Not in `apply`, which is not called while another call of a framework waits, perhaps of the same tool.
+        await self.approval.remember(answer, request, call.name, fingerprint)
 
         async def apply() -> None:
-            agreed = await self.approval.apply(answer, request, call.name, fingerprint)
+            agreed = self.approval.apply(answer, request)
             if form and form.call.call.is_changed:
                 self._show_changes(call.id, read_object(show_arguments(form.call)), CHANGED_BY_USER)
             self.report(call.id, StatusReport("processing", agreed))
