@@ -117,6 +117,8 @@ class Inputs:
         """Let an approval without an answer in time wait; return False if its call cannot wait."""
         if not self._can_wait(request) or (stored_runs := self._shared) is None:
             return False
+        # The question must be stored first.
+        await self._log.wait_until_stored()
         try:
             # `StoredRuns.append` finds an answer that another server has accepted in the meantime.
             await stored_runs.let_wait(self._run_id, request.request_id)
