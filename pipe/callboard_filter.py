@@ -10,7 +10,9 @@ required_open_webui_version: 0.11.4
 # A function of type Filter, active for all models. The pipe's id is the id of this function without `SUFFIX`.
 #
 # When a user approves a pending card, Open WebUI looks the tool up again, and knows no tool of a Callboard server. This
-# function adds it, and the pipe asks the server to run the call.
+# function adds it, and the pipe asks the server to run the call. Before an answer goes on, the pipe also writes onto
+# its cards what has become of their calls: Open WebUI reads the message after this function, and overwrites later
+# changes.
 #
 # Other models in the same chat would get a card's title as the name of the tool, which endpoints refuse, or the markup
 # of the pipe's blocks. This function gives them the calls and the results.
@@ -27,12 +29,13 @@ Json = dict[str, Any]
 
 SUFFIX = "_approvals"  # At the end of this function's id, after the id of the pipe.
 
-LABEL = " · "  # Behind the tool's name on a card.
+LABEL = " · "  # Behind the tool's name on a card of an older pipe, or of a version of Open WebUI before 0.12.2.
 # What the pipe adds to the text of an answer, each on lines of its own: the block of a call, with the call's id, name,
 # arguments, result and round; the block of a thought; a notice. In the text of an agent's model, the pipe breaks tags.
 DRAWN = re.compile(
     r'^(?:<details type="tool_calls" done="\w+"(?: status="\w+")? id="([^">\n]+)" name="([^">\n]+)" '
-    r'arguments="([^">\n]*)"(?: result="([^">\n]*)")?(?: files="[^">\n]*")? round="(\d+)"[^>\n]*>\n'
+    r'(?:tool="([^">\n]+)" )?arguments="([^">\n]*)"(?: result="([^">\n]*)")?(?: files="[^">\n]*")? '
+    r'round="(\d+)"[^>\n]*>\n'
     r"<summary>Tool Executed</summary>\n</details>"
     r'|<details type="reasoning" [^>\n]*>\n<summary>Thought</summary>\n[^<]*</details>'
     r"|> \*\*Callboard:\*\* .*)$",
@@ -68,10 +71,10 @@ class Filter:
         __model__: Json | None = None,
         __request__: Any = None,
     ) -> Json:
-        """Add the tools of approved calls to a request that continues an answer of the pipe."""
+        """Prepare a request that continues an answer of the pipe: its cards, and the tools of approved calls."""
         metadata = __metadata__ or {}
         pipe_id = __id__.removesuffix(SUFFIX)
-        if metadata.get("tool_approval_resume") != "tools" or pipe_id not in find_pipe_ids(__model__ or {}):
+        if not metadata.get("tool_approval_resume") or pipe_id not in find_pipe_ids(__model__ or {}):
             return body
         try:
             from open_webui.functions import get_function_module_by_id
@@ -127,20 +130,22 @@ def split_answer(message: Json, ids: dict[str, str]) -> list[Json]:
     answer: Json = {"tool_calls": []}  # The last of them that is the model's.
     last_round = ""
     pieces = DRAWN.split(message["content"])
-    for place in range(0, len(pieces), 6):
-        text, *call = pieces[place : place + 6]
+    for place in range(0, len(pieces), 7):
+        text, *call = pieces[place : place + 7]
         if text.strip():
             if "tool_calls" in answer:
                 told.append(answer := {"role": "assistant", "content": ""})
             answer["content"] = f"{answer['content']}\n\n{text.strip()}".strip()
         # A call without a result has not ended. A second one of its id is a copy, because models imitate blocks.
-        if not call or call[3] is None or html.unescape(call[0]) in ids:
+        if not call or call[4] is None or html.unescape(call[0]) in ids:
             continue
-        call_id, name, arguments, result, round_ = map(html.unescape, call)
+        # Older blocks have no `tool`.
+        call[2] = call[2] or call[1].partition(LABEL)[0]
+        call_id, _, name, arguments, result, round_ = map(html.unescape, call)
         if round_ != last_round and "tool_calls" in answer:
             told.append(answer := {"role": "assistant", "content": ""})
         last_round = round_
-        made = make_call(call_id, name.partition(LABEL)[0], arguments, ids)
+        made = make_call(call_id, name, arguments, ids)
         answer.setdefault("tool_calls", []).append(made)
         words = INNER_CALLS.sub("", str(read_json(result)))
         told.append({"role": "tool", "tool_call_id": made["id"], "content": words})

@@ -114,7 +114,7 @@ STATUS_INTERVAL_SECONDS = 1.0
 
 # The status lines above an answer.
 LINES_AT_ONCE = 8
-CALLS_NAMED = 5  # Calls of one tool that get a line each; after these, every fifth call gets one.
+CALLS_NAMED = 5  # Calls of one title that get a line each, and that a group of cards names each.
 MAX_LINES = 200
 
 # Limits on the length of texts.
@@ -129,6 +129,7 @@ TOOL_RESULT_CHARS = 500_000  # Of Open WebUI's tools; sent to the server and to 
 MAX_TOOLS = 512
 MAX_TOOL_ID_CHARS = 1_024
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+ACCEPTED_NAME = re.compile(r"[A-Za-z0-9_-]+")  # As in `callboard_filter.py`.
 
 
 # All other fields of a request's body are parameters for the model, for example temperature.
@@ -138,6 +139,7 @@ NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "
 # --- Texts ----------------------------------------------------------------------------------------------------------
 
 NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and removes them before the model reads.
+LABEL = " · "  # Between the title of a call, its argument and notes, on its card and in its label from the server.
 ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments the user has changed.
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
@@ -159,6 +161,9 @@ FINISH_NOTICES = {
 IF_DECLINED = "If you cancel or close this, the call is refused: it does not run, and the agent continues without it."
 WAITS = "Waits for your approval"  # The last status line of an answer that waits.
 NOT_APPROVED = "Error: Not run: the user has not approved it."
+RUNS_LATER = "Allowed. It has not run yet: it runs when the other questions of this answer are answered."
+ANSWERED_ELSEWHERE = "answered elsewhere first"  # On a card whose answer came too late.
+IN_INSPECTOR = " in the inspector"  # In texts of the server about a call that a person in the inspector has answered.
 APPROVAL_LOST = "Error: Callboard could not run this call: "
 NO_FILTER = (
     "Open WebUI found no tool for the card above, because its function “Callboard approvals” is missing or inactive. "
@@ -199,19 +204,21 @@ class CallEnding:
     """How a call without a result ended.
 
     `label`: text on the card and in the status lines. `words`: shown in place of the error's message; empty to show
-    that message. `is_failure`: the card is red. `has_run`: the tool was started, so the call has a duration.
+    that message. `is_failure`: the words are an error. `has_run`: the tool was started, so the call has a duration.
+    `card`: the status of the card; Open WebUI draws "rejected" as "Denied".
     """
 
     label: str
     words: str = ""
     is_failure: bool = False
     has_run: bool = True
+    card: Literal["failed", "rejected"] = "failed"
 
 
 # By error code, as in the server's `callboard_protocol/endings.py`; all other codes are failures.
 FAILED = CallEnding("failed", is_failure=True)
 ENDINGS = {
-    "denied": CallEnding("declined", "Declined: it was not run.", has_run=False),
+    "denied": CallEnding("declined", "Declined: it was not run.", has_run=False, card="rejected"),
     "not_asked": CallEnding("not asked", "Not run: the question could not be asked.", has_run=False),
     "not_answered": CallEnding("not answered", "Not run: no valid answer came.", has_run=False),
     "cancelled": CallEnding("stopped"),
@@ -532,10 +539,12 @@ class Thought(Piece):
 class Call(Piece):
     """A tool call.
 
-    The card shows the name and, after it, `about`, `mark`, `label` and `took`.
+    The card shows the title and, after it, `mark`, `label` and `took`.
 
     Attributes:
-        about: The argument that distinguishes this call from other calls of the tool, or `ARGUMENTS_CHANGED`.
+        title: The tool's name for people, with the argument that distinguishes this call from others, or with
+            `ARGUMENTS_CHANGED`; "" for the tool's name alone.
+        is_counted: The card shows neither that argument nor the time: Open WebUI counts equal names in a group.
         mark: A note that stays on the card.
         label: A note that changes while the call runs.
         took: How long the call ran.
@@ -545,16 +554,18 @@ class Call(Piece):
         parent: The call whose agent made this call.
         inner: The calls made by an agent inside this call. Each is a line above the result, not a card of its own.
         questions: Whether the user has answered each question of the call, by the question's id.
+        asked: The text of the newest question whether the call may run: its arguments, and why it is asked.
     """
 
     is_block: ClassVar[bool] = True
     id: str = ""
     name: str = "tool"
-    about: str = ""
+    title: str = ""
+    is_counted: bool = False
     mark: str = ""
     label: str = ""
     took: str = ""
-    state: Literal["preparing", "running", "done", "failed"] = "preparing"
+    state: Literal["preparing", "running", "done", "failed", "rejected"] = "preparing"
     draft: str = ""
     arguments: str = "{}"
     result: str = ""
@@ -564,6 +575,7 @@ class Call(Piece):
     parent: "Call | None" = field(default=None, compare=False, repr=False)
     inner: list["Call"] = field(default_factory=list)
     questions: dict[str, bool] = field(default_factory=dict)
+    asked: str = ""
 
     @property
     def shown_id(self) -> str:
@@ -576,9 +588,16 @@ class Call(Piece):
         return "" if self.arguments == "{}" else self.arguments
 
     @property
+    def short_title(self) -> str:
+        """The title without the argument."""
+        return self.title.partition(LABEL)[0] or self.name
+
+    @property
     def shown_name(self) -> str:
-        """The title of the card."""
-        title = " · ".join(part for part in (self.name, self.about, self.mark, self.label, self.took) if part)
+        """The name of the card."""
+        parts = [self.short_title if self.is_counted else self.title or self.name, self.mark, self.label]
+        parts += [] if self.is_counted else [self.took]
+        title = LABEL.join(filter(None, parts))
         # Open WebUI adds three dots to the name of a running call.
         return title.rstrip("·.… ") if self.is_open else title
 
@@ -600,10 +619,11 @@ class Call(Piece):
         if self.state == "running":
             # With done="false", Open WebUI shows "Executing" for this status, and "Preparing" without one.
             attributes["status"] = "completed"
-        elif self.state == "failed":
-            attributes["status"] = "failed"
+        elif self.state in ("failed", "rejected"):
+            attributes["status"] = self.state
         attributes["id"] = self.shown_id
         attributes["name"] = escape_label(self.shown_name)
+        attributes["tool"] = escape(break_markup(self.name))
         # JSON is ASCII on one line. A raw line end or U+2028 would drop an attribute, a raw `>` the whole block.
         attributes["arguments"] = escape(self.shown_arguments)
         if not self.is_open:
@@ -625,11 +645,13 @@ class Call(Piece):
             return
         if data.get("arguments") is not None:
             self.arguments = json.dumps(data["arguments"])
-            self.about = ARGUMENTS_CHANGED
+            self.title = f"{self.short_title}{LABEL}{ARGUMENTS_CHANGED}"
             return
         message = str(data.get("message") or "").strip()[:LABEL_CHARS]
         self.label = (format_percent(data) + message).strip()
         if data.get("status") == "processing" and message in ANSWERED_MESSAGES:
+            if message.endswith(IN_INSPECTOR):
+                self.mark = message
             still_open = [request_id for request_id, is_answered in self.questions.items() if not is_answered]
             # The status does not name its question. A question that is asked twice is better than one that never is.
             if len(still_open) == 1:
@@ -643,6 +665,8 @@ class Call(Piece):
             if find_first_question(earlier) == find_first_question(request_id):
                 self.questions[earlier] = True
         self.questions[request_id] = False
+        if is_approval(question):
+            self.asked = str(question.get("message") or "")
         self.label = "waiting for approval" if is_approval(question) else "waiting for you"
 
 
@@ -736,7 +760,8 @@ class StatusLine:
 class Activity:
     """Makes the status lines of a run: its steps in order, and its totals at the end.
 
-    There are no lines before `run_start`. Status events of a call that repeat the previous message add no line,
+    There are no lines before `run_start`. The time counts while the run works: not while every open call waits for the
+    user. Status events of a call that repeat the previous message add no line,
     unless the progress has reached the next quarter. An answer without calls and status events has no lines. `address`
     is the line before the last one. A plan is a line if `shows_plan` is true. `unshared` has the names of skills and
     knowledge that the user may not see; they are the first line.
@@ -753,20 +778,23 @@ class Activity:
         self.totals = totals
         self._is_late = is_late
         self._shows_plan = shows_plan
-        self._began_at_seconds = math.inf
+        self._counted_until_seconds = math.inf  # Infinite before `run_start`.
+        self._parents: dict[str, str] = {}  # By call id: the call around the call.
+        self._asking: set[str] = set()  # The calls that wait for the user.
         self._final_status = ""  # The agent's status event with "done", which the last line repeats.
         # By call id: the call's label, its last status message, and the quarter of the progress.
         self._open: dict[str, tuple[str, str, int | None]] = {}
         self._named: set[str] = set()  # The calls whose start is a line, so that their end is one too.
-        self._calls: Counter[str] = Counter()  # By the tool's name.
+        self._calls: Counter[str] = Counter()  # By their titles without arguments.
 
     def apply(self, event: Json) -> None:
         """Add the lines for an event."""
+        self._count_time()
         if event["type"] == "run_start":
-            self._began_at_seconds = self._clock()
+            self._counted_until_seconds = self._clock()
             if self.unshared:
                 self.apply({"type": "status", "content": NOT_SHARED + ", ".join(self.unshared), "done": True})
-        if self._began_at_seconds == math.inf:
+        if self._counted_until_seconds == math.inf:
             return
         match event["type"]:
             case "reconnecting":
@@ -779,16 +807,29 @@ class Activity:
                 self._add(describe_tasks(make_tasks(event)))
             case "tool_call_start" | "tool:status" | "tool_call_complete" | "tool_call_error":
                 self._apply_step(event)
+            case "input_request" if event.get("tool_call_id") in self._open:
+                self._asking.add(event["tool_call_id"])
+
+    def _count_time(self) -> None:
+        """Count the time since the last event, unless every open call waits for the user or for such a call."""
+        now_seconds = self._clock()
+        waiting: set[str] = set()
+        for call_id in self._asking:
+            while call_id and call_id not in waiting:
+                waiting.add(call_id)
+                call_id = self._parents.get(call_id, "")
+        if not self._is_late and not (waiting and self._open.keys() <= waiting):
+            self.totals.seconds += max(0.0, now_seconds - self._counted_until_seconds)
+        self._counted_until_seconds = max(now_seconds, self._counted_until_seconds)
 
     def close(self, how: str = "") -> None:
         """Add the last line, which also repeats the agent's final status; open calls count as ended with the answer."""
-        if self._began_at_seconds == math.inf:
+        if self._counted_until_seconds == math.inf:
             return
+        self._count_time()
         totals = self.totals
         if self._open and how != WAITS:
             totals.endings["stopped" if how == "stopped" else FAILED.label] += len(self._open)
-        if not self._is_late:
-            totals.seconds += self._clock() - self._began_at_seconds
         if self.lines or how or self.is_after_wait:
             words = totals.describe(how, has_time=not self._is_late)
             words = " · ".join(part for part in (self._final_status, words) if part)
@@ -805,6 +846,8 @@ class Activity:
             case "tool:status" if label:
                 data = event["data"]
                 words = str(data.get("message") or "").strip()
+                if data.get("status") == "processing" and words in ANSWERED_MESSAGES:
+                    self._asking.discard(call_id)
                 progress = read_progress(data)
                 # A line for each per cent would hide the other steps.
                 quarter = None if progress is None else int(progress // 25)
@@ -813,12 +856,14 @@ class Activity:
                     self._add(f"{label}: {format_percent(data)}{words}")
             case "tool_call_complete" | "tool_call_error" if label:
                 del self._open[call_id]
+                self._asking.discard(call_id)
                 self._end(call_id, label, event)
 
     def _start(self, call_id: str, event: Json) -> None:
-        name = str(event.get("tool_name") or "tool")
-        label = str(event.get("label") or name)
+        label = str(event.get("label") or event.get("tool_name") or "tool")
+        name = label.partition(LABEL)[0]
         self._open[call_id] = (label, "", None)
+        self._parents[call_id] = str(event.get("parent_call_id") or "")
         self.totals.calls += 1
         self._calls[name] += 1
         if self._calls[name] <= CALLS_NAMED:
@@ -1006,10 +1051,9 @@ class Transcript:
         """Return the text of the whole answer."""
         return render(self.pieces)
 
-    def find_result(self, call_id: str) -> str | None:
-        """Return the result of a call, or its error; None if the call has not ended. A result may be empty."""
-        call = self._calls.get(call_id)
-        return None if call is None or call.is_open else call.result
+    def find_call(self, call_id: str) -> Call | None:
+        """Return a call; None if there is none, or if it waits."""
+        return self._calls.get(call_id)
 
     def apply(self, event: Json) -> None:
         """Update the answer with an event."""
@@ -1275,7 +1319,8 @@ class Transcript:
                 call.arguments = json.dumps(event.get("tool_args", {}))
                 call.state = "running"
                 call.label = ""
-                call.about = make_storable(str(event.get("label") or "")).removeprefix(call.name).removeprefix(" · ")
+                call.title = show_invisible(CONTROL.sub(" ", str(event.get("label") or "")))
+                self._count_equal(call)
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
                     call.round = str(event["round_index"])
@@ -1287,6 +1332,14 @@ class Transcript:
         call.update_parent_labels()
         self._set_rewind_point()
 
+    def _count_equal(self, call: Call) -> None:
+        """Let Open WebUI count the calls of this title if their group has more than a person reads."""
+        group = takewhile(lambda piece: piece.segment == call.segment, reversed(self.pieces))
+        equal = [one for one in group if isinstance(one, Call) and one.short_title == call.short_title]
+        if len(equal) > CALLS_NAMED:
+            for one in equal:
+                one.is_counted = True
+
     def _fail_call(self, call: Call, error: str, code: str) -> None:
         """End a call without a result; `error` is the message for the model."""
         ending = ENDINGS.get(code, FAILED)
@@ -1295,9 +1348,9 @@ class Transcript:
             words = words.removeprefix("Error: ")
         elif not words.lower().startswith("error:"):
             words = f"Error: {words}"
-        self._end_call(call, "failed" if ending.is_failure else "done", words)
+        self._end_call(call, ending.card, words)
         if ending is not FAILED:
-            call.label = ending.label
+            call.label = ending.label + IN_INSPECTOR * (code == "denied" and IN_INSPECTOR in error)
 
     def _complete_call(self, call: Call, event: Json) -> None:
         result = event.get("result", "")
@@ -1311,7 +1364,7 @@ class Transcript:
         self._attach_files(call, event)
 
     def _end_call(
-        self, call: Call, state: Literal["done", "failed"], result: str, chars: int = 0, link: str = ""
+        self, call: Call, state: Literal["done", "failed", "rejected"], result: str, chars: int = 0, link: str = ""
     ) -> None:
         """End the call with its result; `chars` is the full length of a result that the server has cut, otherwise 0."""
         if call.state == "preparing" and call.draft:
@@ -1529,18 +1582,14 @@ class StreamEmitter(Emitter):
         yield from changes
 
     def park(self, calls: list[Call]) -> Iterator[Json]:
-        """Yield an item without an output for each call: in 0.12 and later it is Open WebUI's pending card."""
+        """Yield two items for each call: its question, and a call without an output.
+
+        In 0.12 and later the second is Open WebUI's pending card. The first keeps the cards apart: in a group, the
+        buttons of the last card would stand beside the names of all.
+        """
         for call in calls:
-            yield self._added(
-                {
-                    "type": "function_call",
-                    "id": f"fc_{call.id}",
-                    "call_id": call.id,
-                    "name": call.name,
-                    "arguments": call.shown_arguments,
-                    "status": "in_progress",
-                }
-            )
+            yield self._added(self._message(f"{QUESTION_ID}{call.id}", draw_text(call.asked or call.shown_arguments)))
+            yield self._added(make_call_item(call, call.id) | {"name": name_card(call), "status": "pending"})
 
     def _pause_seconds(self, content: list[Json]) -> float:
         """Return about how long the changes take to be sent and drawn; changes other than added text wait longer."""
@@ -1648,11 +1697,19 @@ def make_call_item(call: Call, key: str) -> Json:
     if arguments.startswith('"'):
         # The unfinished arguments of a call that never started.
         arguments = json.loads(arguments)
+    name = call.name
+    if not is_release(0, 12, 2):
+        # Models get the name of the card, so it begins with the tool's name.
+        call = replace(call, title=LABEL.join([name, *call.title.split(LABEL)[1:]]))
+    elif not (ACCEPTED_NAME.fullmatch(name) and ACCEPTED_NAME.fullmatch(call.id)):
+        # By the label, the filter knows a call that has a name or an id which endpoints refuse.
+        name += LABEL
     return {
         "type": "function_call",
         "id": f"fc_{key}",
         "call_id": call.id,
         "name": call.shown_name,
+        "provider_function": {"name": name, "arguments": arguments or "{}"},
         "arguments": arguments,
         "status": choose_item_status(call),
     }
@@ -1672,7 +1729,7 @@ def make_output_item(call: Call, key: str) -> Json:
 
 def choose_item_status(call: Call) -> str:
     """Return the status of a call's items; without an output, "completed" shows "Executing", others "Preparing"."""
-    return {"preparing": "in_progress", "failed": "failed"}.get(call.state, "completed")
+    return {"preparing": "in_progress", "running": "completed", "done": "completed"}.get(call.state, call.state)
 
 
 def choose_emitter(rendering: str, page: Page) -> Emitter:
@@ -1759,8 +1816,8 @@ TOOL_REQUEST = "tool:"
 USER_TOKEN = "X-OpenWebUI-User-Jwt"  # noqa: S105 - a header
 
 
-class CallEnded(Exception):
-    """The call whose end was awaited has ended; no failure."""
+class CallsEnded(Exception):
+    """The calls whose ends were awaited have ended; no failure."""
 
 
 class ServerClient:
@@ -1816,16 +1873,19 @@ class ServerClient:
             for event in read_rows(answer.rows):
                 deliver(event)
 
-    async def deliver_call(self, answer: LeftAnswer, call_id: str, deliver: Deliver) -> None:
-        """Deliver the events of a run until this call has ended. If the user stops it, the run is cancelled."""
+    async def deliver_calls(self, answer: LeftAnswer, call_ids: Iterable[str], deliver: Deliver) -> None:
+        """Deliver the events of a run until these calls have ended. If the user stops it, the run is cancelled."""
+        left = set(call_ids)
 
         def deliver_until_end(event: Json) -> None:
             deliver(event)
-            if event["type"] in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] == call_id:
-                raise CallEnded
+            if event["type"] in ("tool_call_complete", "tool_call_error"):
+                left.discard(event["tool_call_id"])
+                if not left:
+                    raise CallsEnded
 
         try:
-            with suppress(CallEnded):
+            with suppress(CallsEnded):
                 await self.deliver_run(answer, deliver_until_end)
         except asyncio.CancelledError:
             run_in_background(self.cancel_with_retries())
@@ -2482,13 +2542,77 @@ def is_card(item: Json) -> bool:
     return item.get("type") == "function_call" and item["id"] == f"fc_{item['call_id']}"
 
 
+QUESTION_ID = "msg_question_"  # Begins the id of the item above a pending card.
+
+
+def is_question(item: Json) -> bool:
+    """Return whether the item of a message is the question above a pending card."""
+    return str(item.get("id")).startswith(QUESTION_ID)
+
+
 def list_newest_cards(message: Json) -> list[Json]:
     """Return the cards that the answer has waited for last: neighbouring items, whose outputs come after all of them.
 
     The answer went on after earlier cards, so everything until the newest ones is shown.
     """
-    groups = [[*group] for is_group, group in groupby(select_dicts(message.get("output")), key=is_card) if is_group]
-    return groups[-1] if groups else []
+    items = select_dicts(message.get("output"))
+    groups = groupby(items, key=lambda item: is_card(item) or is_question(item))
+    newest = [[*filter(is_card, group)] for is_group, group in groups if is_group]
+    return newest[-1] if newest else []
+
+
+def list_decided(cards: list[Json]) -> dict[str, bool]:
+    """Return for each card that the user has answered whether its call may run, by the call's id."""
+    answered = [card for card in cards if card.get("approved") or card.get("status") == "rejected"]
+    return {str(card["call_id"]): card.get("status") != "rejected" for card in answered}
+
+
+def select_of_run(decided: dict[str, bool], answer: LeftAnswer) -> dict[str, bool]:
+    """Return the answers for calls of this run.
+
+    In a message that was continued, a stopped card of an earlier run may be next to the newest cards.
+    """
+    of_run = {row.get("tool_call_id") for row in answer.rows}
+    return {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run}
+
+
+BREAK_AFTER = re.compile(r"[@./_-]")
+
+
+def name_card(call: Call) -> str:
+    """Return the name of a pending card.
+
+    On a phone, Open WebUI cuts a name at a place where a line may break: the argument gets more of these.
+    """
+    title, label, about = make_call_item(replace(call, label=""), "")["name"].partition(LABEL)
+    return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
+
+
+def write_ends(items: list[Json], calls: dict[str, Call], *, is_over: bool) -> list[Json]:
+    """Return the items of a message with what has become of the calls on their cards.
+
+    Their questions go. `is_over`: every card is answered, so no item has to keep the cards apart.
+    """
+    written = []
+    for item in items:
+        if is_question(item):
+            if is_over:
+                continue
+            if item["id"].removeprefix(QUESTION_ID) in calls:
+                # Not empty for a page: an empty item would not keep cards apart.
+                item = item | {"content": [{"type": "output_text", "text": "\u2060"}]}
+        call = calls.get(item.get("call_id", ""))
+        if call and is_card(item):
+            if (item.get("status") == "rejected") != (call.state == "rejected"):
+                call = replace(call, mark=call.mark or ANSWERED_ELSEWHERE)
+            call = replace(call, title=call.title or item["name"].replace("\u200b", ""))
+            known = {"name": make_call_item(call, "")["name"], "approved": call.state != "rejected"}
+            item = item | known | {"status": choose_item_status(call)}
+        elif call and item.get("type") == "function_call_output":
+            known = {name: make_output_item(call, "")[name] for name in ("status", "output")}
+            item = item | known
+        written.append(item)
+    return written
 
 
 TOOL_NOT_FOUND = re.compile(r'Error: Tool "[^"]*" not found\.')
@@ -2498,6 +2622,19 @@ def list_without_tool(message: Json) -> list[str]:
     """Return the ids of the calls whose tools Open WebUI has not found."""
     outputs = [item for item in select_dicts(message.get("output")) if item.get("type") == "function_call_output"]
     return [str(item["call_id"]) for item in outputs if TOOL_NOT_FOUND.fullmatch(str(item["output"][0].get("text")))]
+
+
+async def write_cards(page: Page, calls: dict[str, Call], *, is_over: bool) -> None:
+    """Write what has become of calls onto their cards, in the saved message and on the pages that show it."""
+    with log_failure("did not change the cards of answered calls"):
+        from open_webui.models.chats import Chats
+        from open_webui.socket.main import get_event_emitter
+
+        async with Chats.edit_message_output(page.chat_id, page.message_id) as message:
+            message["output"] = output = write_ends(message["output"], calls, is_over=is_over)
+        place = {"user_id": page.user.get("id"), "chat_id": page.chat_id, "message_id": page.message_id}
+        emit = await get_event_emitter(place, update_db=False)
+        await emit({"type": "chat:completion", "data": {"output": output}})
 
 
 def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitable[str]]) -> None:
@@ -2532,6 +2669,31 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
             deliver(event)
 
     return deliver_rest
+
+
+# What Open WebUI draws as it is, unless more than a letter begins the line.
+PROSE = re.compile(r"[^\W\d_](?:[^\W_]|[ ,;?!'’\"“”.:()%€@-])*")
+NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
+
+
+def draw_text(text: str) -> str:
+    """Return Markdown that Open WebUI draws as this text, with its line breaks and indents; names of arguments bold."""
+    return "  \n".join(map(draw_line, show_invisible(text).split("\n")))
+
+
+def draw_line(line: str) -> str:
+    """Return a line as Markdown: prose as it is, any other as code, which is not read as Markdown."""
+    named = NAMED_LINE.match(line)
+    name = f"**{named[1]}** " if named else ""
+    rest = line[named.end() :] if named else line
+    words = rest.lstrip(" ")
+    indent = "\xa0" * (len(rest) - len(words))
+    if words and not PROSE.fullmatch(words):
+        fence = "`" * (max([0, *map(len, re.findall("`+", words))]) + 1)
+        # Open WebUI finds tags, variables and citations in code too.
+        words = re.sub(r"[<{[]", "\\g<0>\u2060", words.replace("  ", "\xa0\xa0"))
+        words = f"{fence} {words} {fence}"
+    return f"{name}{indent}{words}" if line else "\u2060"
 
 
 def show_invisible(text: str) -> str:
@@ -3025,7 +3187,7 @@ class AnswerStream:
         """Yield the last updates of an answer that has ended, or that waits for approvals from now on."""
         yield from self._emitter.updates(self.transcript, time.monotonic(), final=True)
         if parked := self.transcript.parked:
-            offer_tools(self._page.metadata, [call.name for call in parked], never_run)
+            offer_tools(self._page.metadata, map(name_card, parked), never_run)
             yield from self._emitter.park(parked)
 
     async def text(self) -> str:
@@ -3388,17 +3550,11 @@ class Pipe:
         cards = list_newest_cards(message)
         without_tool = list_without_tool(message)
         hidden = [str(card["call_id"]) for card in cards if card["call_id"] in without_tool]
-        decided = {
-            str(card["call_id"]): card.get("approved") is True
-            for card in cards
-            if card.get("approved") or card.get("status") == "rejected" or card["call_id"] in hidden
-        }
+        decided = list_decided(cards)
 
         async def read(deliver: Deliver) -> None:
             answer = await client.wait_for_answer(page)
-            of_run = {row.get("tool_call_id") for row in answer.rows}
-            # In a message that was continued, a stopped card of an earlier run may be next to the newest cards.
-            answers = {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run} or decided
+            answers = select_of_run(decided, answer) or decided
             await client.answer_approvals(answers)
             if hidden:
                 deliver({"type": "notice", "content": NO_FILTER})
@@ -3412,7 +3568,11 @@ class Pipe:
     # For the function in `callboard_filter.py`.
 
     async def offer_approved(self, user: Json, metadata: Json) -> None:
-        """Let Open WebUI find the tools of the calls that the user has approved on its pending cards."""
+        """Prepare what follows an answer on a pending card.
+
+        Let Open WebUI find the tools of the cards that are left. Send the other answers to the server, and write onto
+        their cards what has become of the calls.
+        """
         page = Page("", user, metadata)
 
         async def run() -> str:
@@ -3422,9 +3582,33 @@ class Pipe:
                     return await self._run_approved(page, str(card["call_id"]))
             return NOT_APPROVED
 
+        message = await read_message(page)
+        items = select_dicts(message.get("output"))
+        ended = {item["call_id"] for item in items if item.get("type") == "function_call_output"}
+        left = [card for card in list_pending_cards(message) if card["call_id"] not in ended]
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
-        cards = list_pending_cards(await read_message(page))
-        offer_tools(metadata, [str(card["name"]) for card in cards], run)
+        offer_tools(metadata, [str(card["name"]) for card in left], run)
+        if answered := [card for card in list_newest_cards(message) if card["call_id"] in ended]:
+            calls = await self._find_ends(page, list_decided(answered))
+            await write_cards(page, calls, is_over=not left)
+
+    async def _find_ends(self, page: Page, decided: dict[str, bool]) -> dict[str, Call]:
+        """Send answers to the server, and return the calls that have ended, by their ids.
+
+        Calls that can go on are awaited: a message of Open WebUI is changed best before its answer goes on.
+        """
+        transcript = Transcript(self.valves.RESULT_CHARS)
+        try:
+            client = self._connect(page.user)
+            answer = await client.wait_for_answer(page)
+            decided = select_of_run(decided, answer)
+            await client.answer_approvals(decided)
+            if decided:
+                await client.deliver_calls(answer, decided, transcript.apply)
+        except ServerProblem as problem:
+            log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
+        calls = {call_id: transcript.find_call(call_id) for call_id in decided}
+        return {call_id: call for call_id, call in calls.items() if call and not call.is_open}
 
     async def _run_approved(self, page: Page, call_id: str) -> str:
         """Let the server run a call that the user has approved, and return its result or error as text."""
@@ -3433,12 +3617,19 @@ class Pipe:
         try:
             answer = await client.wait_for_answer(page)
             await client.answer_approvals({call_id: True})
-            await client.deliver_call(answer, call_id, transcript.apply)
+            await client.deliver_calls(answer, [call_id], transcript.apply)
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"
-        result = transcript.find_result(call_id)
-        return f"{APPROVAL_LOST}{FORGOTTEN}" if result is None else result
+        call = transcript.find_call(call_id)
+        if call is None:
+            return f"{APPROVAL_LOST}{FORGOTTEN}"
+        if call.is_open:
+            # A framework that has asked about several calls at once runs them after the last answer.
+            return RUNS_LATER
+        # Without this word, Open WebUI draws a check mark.
+        is_named = call.state == "done" or call.result.lower().startswith("error:")
+        return call.result if is_named else f"Error: {call.result}"
 
     async def cancel_waiting(self, user_id: str, chat_id: str, message_id: str) -> None:
         """Cancel the run of a message whose pending card the user has stopped."""

@@ -112,6 +112,17 @@ async def sell(play: str) -> str:
     return f"A seat for {play} is sold."
 
 
+@tool(title="Send an e-mail", requires_confirmation=True)
+async def mail(to: str, body: str) -> str:
+    """Send an e-mail; the user is asked first.
+
+    Args:
+        to: The address.
+        body: The text.
+    """
+    return await sell(to)
+
+
 SEATING = {
     "type": "object",
     "required": ["seats", "row"],
@@ -138,7 +149,7 @@ async def reserve(context: ToolContext) -> str:
 library = Skill(
     "library",
     "Words, books and seats.",
-    tools=(look_up, read_book, borrow_book, search_shelves, walk, listen, sell, reserve),
+    tools=(look_up, read_book, borrow_book, search_shelves, walk, listen, sell, mail, reserve),
 )
 register(Agent("librarian", "Looks words and books up.", (library,), name="Librarian", prompt="You are a librarian."))
 register(Agent("keeper", "Uses what is attached in Open WebUI."))

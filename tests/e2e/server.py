@@ -45,7 +45,7 @@ _TOOLS = {
     "sell": ("sell", "play"),
 }
 _ORDER = re.compile(rf"\b({'|'.join(_TOOLS)}) (\w+(?: and \w+)*)")
-_USE = re.compile(r"\buse (\w+)(?: (\{.*\}))?")
+_USE = re.compile(r"\buse (\w+)(?: (\{.*?\}))?(?= and use |$)")
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ def _calls(step: str) -> Iterator[Body]:
         # Spaced as no serialiser here does it: what was sent comes back byte for byte.
         arguments = f'{{ "{parameter}":{json.dumps(NASTY_PLAY if word == "Nastiness" else word)} }}'
         yield call(name, arguments, index=index, call_id=f"call_{index}")
-    if used := _USE.match(step):
-        yield call(used[1], used[2] or "{}", call_id="call_0")
+    for index, (name, arguments) in enumerate(_USE.findall(step)):
+        yield call(name, arguments or "{}", index=index, call_id=f"call_{index}")
 
 
 def _problem(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -27,7 +27,7 @@ async def test_a_call_is_shown_as_it_will_run_and_runs_only_if_it_is_allowed(
     await chat.open(f"{pipe}.librarian")
     await chat.send("sell Nastiness")
     await question.wait(TITLE)
-    await chat.wait_for_chip(re.compile("sell · .* · waiting for approval"))
+    await chat.wait_for_chip(re.compile("Sell a ticket · .* · waiting for approval"))
     # What turns a line around, or ends it unseen, is shown by its number.
     shown = re.sub(r"[\u2028-\u202e]", lambda found: ascii(found[0])[1:-1], NASTY_PLAY)
     as_lines = "play:\n    " + shown.replace("\n", "\n    ")
@@ -53,15 +53,30 @@ async def test_a_call_is_shown_as_it_will_run_and_runs_only_if_it_is_allowed(
     await chat.reload()
     await chat.expand("Explored")
     [_, hamlet, macbeth] = await chat.chips()
-    assert hamlet.label.endswith(" · declined")
-    assert (hamlet.failed, macbeth.failed) == (False, False)
-    assert await chat.result(re.compile(r"View Result.*declined", re.DOTALL)) == "Declined: it was not run."
+    assert hamlet.label == "Denied Sell a ticket · Hamlet · declined"
+    assert macbeth.label.startswith("View Result from Sell a ticket · Macbeth · ")
+    assert await chat.result(re.compile(r"Denied.*declined", re.DOTALL)) == "Declined: it was not run."
+
+
+LETTER = f"Dear Bob, {NASTY_PLAY}\n\n- *one*"
 
 
 async def test_calls_wait_over_a_restart_of_everything_until_each_is_allowed_or_denied(
     chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI
 ) -> None:
-    await send_to_nobody(chat, pipe, "sell Hamlet and Macbeth")
+    letters = [json.dumps({"to": to, "body": LETTER}) for to in ("ada@example.org", "bob@example.org")]
+    # A phone.
+    await chat.page.set_viewport_size({"width": 390, "height": 844})
+    await send_to_nobody(chat, pipe, f"use mail {letters[0]} and use mail {letters[1]}")
+    for letter in ("ada", "bob"):
+        card = chat.message.get_by_text(f"Send an e-mail · {letter}@").first
+        await expect(card).to_be_visible()
+        row = card.locator("xpath=ancestor::*[.//button][1]")
+        await expect(row.get_by_role("button", name="Allow", exact=True)).to_have_count(1)
+    question = re.sub("[\u2060\u200b]", "", await chat.text()).replace("\xa0", " ")
+    for line in re.sub(r"[\u2028-\u202e]", lambda found: ascii(found[0])[1:-1], LETTER).split("\n"):
+        assert line in question
+    assert "pwned" not in await chat.page.title()
     async with killed(open_webui):
         await server.kill()
         await server.start()
@@ -74,10 +89,15 @@ async def test_calls_wait_over_a_restart_of_everything_until_each_is_allowed_or_
         await chat.wait_until_finished()
         await expect(chat.message.get_by_role("button", name="Allow", exact=True)).to_have_count(0)
         await expect(chat.spinners).to_have_count(0)
-        assert len(server.sold) == 1
+        assert server.sold == ["bob@example.org"]
+        assert "Dear Bob" not in await chat.text()
         await chat.wait_until_idle()
         await chat.reload()
-    assert sorted(result[:10] for result in server.turns[-1].results) == ["A seat for", "Error: Not"]
+    await chat.expand("Explored")
+    [_, ada, bob] = await chat.chips()
+    assert ada.label == "Denied Send an e-mail · ada@example.org · declined"
+    assert bob.label.startswith("View Result from Send an e-mail · bob@example.org · ")
+    assert [result[:10] for result in server.turns[-1].results] == ["Error: Not", "A seat for"]
     await chat.ask("hello")
 
 
@@ -218,7 +238,7 @@ async def leave(chat: Chat) -> str:
 
 
 async def press(chat: Chat, server: Server, name: str) -> None:
-    """Press a button of the pending card; the model answers only once the page knows that its answer goes on.
+    """Press a button of the first pending card; the model answers only once the page knows that its answer goes on.
 
     A page that is told of an answer's end before that shows the stop button for ever.
     """

@@ -141,7 +141,7 @@ async def test_stop_pressed_twice_during_a_call_leaves_no_spinner(chat: Chat, pi
     await chat.stop(times=2)
     await expect(chat.spinners).to_have_count(0)
     [stopped] = await chat.chips()
-    assert (stopped.tool, stopped.failed) == ("View Result from generate_image", False)
+    assert (stopped.tool, stopped.failed) == ("View Result from generate_image", True)
     assert " · stopped" in stopped.label
     await chat.reload()
     await chat.wait_until_finished()

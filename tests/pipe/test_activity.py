@@ -66,13 +66,17 @@ def test_parallel_calls_of_one_tool_have_their_own_lines(watched: Watched) -> No
     assert watched.after(2, completed("x", "a")) == [("draw · a cat: done", True)]
 
 
+DRAW = "Draw a picture"
+
+
 def test_sixty_calls_of_a_tool_are_a_few_lines(watched: Watched) -> None:
     told = watched.after(0, START)
     for number in range(60):
-        told += watched.after(2, labelled(f"c{number}", number), completed(call_id=f"c{number}"))
+        call = started(f"c{number}") | {"label": f"{DRAW} · {number}"}
+        told += watched.after(2, call, completed(call_id=f"c{number}"))
     assert [words for words, _ in told if words != "Thinking…"] == [
-        *(f"{words}" for number in range(5) for words in (f"Running draw · {number}", f"draw · {number}: done")),
-        *(f"Running draw, {count} times so far" for count in range(10, 61, 5)),
+        *(f"{words}" for number in range(5) for words in (f"Running {DRAW} · {number}", f"{DRAW} · {number}: done")),
+        *(f"Running {DRAW}, {count} times so far" for count in range(10, 61, 5)),
     ]
 
 
@@ -108,6 +112,19 @@ def test_continued_answer_adds_to_its_totals() -> None:
     again = Watched(totals=PIPE.Totals(kept.calls, kept.seconds, kept.endings))
     again.after(0, START, started("d"), completed(call_id="d"))
     assert again.after(2, DONE) == [("2 calls, 1 failed, 5.0 s", True)]
+
+
+def test_waiting_for_a_person_is_not_counted_as_work() -> None:
+    watched = Watched()
+    question = {"type": "input_request", "request_id": "approve:d", "kind": "confirmation", "tool_call_id": "d"}
+    watched.after(0, START, started("c"), started("d", parent_call_id="c"), started("e"), question)
+    # The call `e` runs meanwhile.
+    watched.after(1, completed(call_id="e"))
+    watched.after(40, status("approved", call_id="d"))
+    watched.after(2, completed(call_id="d"), completed(call_id="c"))
+    watched.after(0, started("f"), question | {"tool_call_id": "f"})
+    watched.after(70, failed("no", "f", code="denied"))
+    assert watched.after(1, DONE) == [("4 calls, 1 declined, 4.0 s", True)]
 
 
 def test_card_says_if_stop_cannot_end_the_tool() -> None:

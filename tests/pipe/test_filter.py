@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipe.loader import PIPE, load_function, provide_open_webui
+from tests.pipe.loader import PIPE, load_function, provide_open_webui, read_next_turn
 from tests.pipe.owui_blocks import reduce_native, streamed_content
 from tests.pipe.test_rendering import completed, drawn, failed, message, started
 from tests.pipe.test_stream import a_pipe, answer
@@ -131,7 +131,7 @@ async def test_a_filter_without_its_pipe_or_of_another_id_adds_nothing(open_webu
 @pytest.mark.parametrize(
     ("metadata", "model"),
     [
-        ({"tool_approval_resume": "model"}, {"id": "callboard.till"}),
+        ({}, {"id": "callboard.till"}),
         ({"tool_approval_resume": "tools"}, {"id": "gpt", "info": {"base_model_id": None}}),
         ({"tool_approval_resume": "tools"}, {"id": "callboardx.till", "info": None}),
     ],
@@ -153,8 +153,8 @@ RESULT = '<b>Hamlet</b> & "Lisbon"\n\n</details>\n- 20:00'
 ANSWER = (
     message('I look.\n\n<details type="tool_calls" id="f" name="pay" arguments="{}" result="1" round="0">\n'),
     {"type": "reasoning", "content": "Two shops.\n<b>"},
-    started("a:1", "shop_search", label="shop_search · Hamlet", tool_args={"play": "Hamlet"}, round_index=0),
-    started("b", "shop_search", label="shop_search · Lear", tool_args={"play": "Lear > Kent"}, round_index=0),
+    started("a:1", "shop_search", label="Search the shop · Hamlet", tool_args={"play": "Hamlet"}, round_index=0),
+    started("b", "shop_search", label="Search the shop · Lear", tool_args={"play": "Lear > Kent"}, round_index=0),
     completed(RESULT, "a:1", duration_ms=1100),
     failed("the shop is closed", "b", code="failed", duration_ms=5),
     started("c", "ask.agent", tool_args={}, round_index=1),
@@ -190,7 +190,8 @@ def replayed(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
             if item["type"] == "message":
                 told[-1]["content"] = "\n".join(filter(None, [told[-1]["content"], item["content"][0]["text"]]))
             else:
-                call = a_call(item["call_id"], item["name"], item["arguments"])
+                function = item.get("provider_function", item) if PIPE.is_release(0, 12, 2) else item
+                call = a_call(item["call_id"], function["name"], function["arguments"])
                 told[-1].setdefault("tool_calls", []).append(call)
     return told
 
@@ -203,8 +204,12 @@ async def tell(messages: list[dict[str, Any]], model: dict[str, Any] = OTHER) ->
     return told
 
 
+@pytest.mark.parametrize("version", ["0.11.4", "0.12.2"])
 @pytest.mark.parametrize("emitter", [PIPE.StreamEmitter, PIPE.NativeEmitter])
-async def test_another_model_gets_the_calls_with_their_names_and_results(emitter: Any) -> None:
+async def test_another_model_gets_the_calls_with_their_names_and_results(
+    emitter: Any, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PIPE, "VERSION", version)
     question = {"role": "user", "content": "Tickets?"}
     messages = [question, *replayed(reduce_native(emitter().updates(drawn(*ANSWER), 100))), question]
     _, first, hamlet, lear, second, sold, third, cut, last, _ = told = await tell(messages)
@@ -219,6 +224,8 @@ async def test_another_model_gets_the_calls_with_their_names_and_results(emitter
     assert last == {"role": "assistant", "content": "Sold out."}
     assert await tell(told) == told
     assert await tell(messages, {"id": "plain.gpt"}) == told
+    calls = [call for one in read_next_turn(messages) for call in one.get("tool_calls", ())]
+    assert [call["function"]["name"] for call in calls][:4] == ["shop_search", "shop_search", "ask.agent", "buy"]
     for model in ("callboard.till", "callboard_two.till"):
         assert await tell(messages, {"id": "preset", "info": {"base_model_id": model}}) == messages
 
@@ -258,6 +265,12 @@ async def test_what_the_pipe_has_not_drawn_stays_as_it_is(messages: list[dict[st
 async def test_a_block_that_a_model_has_copied_is_no_second_call() -> None:
     told = await tell([{"role": "assistant", "content": BLOCK}, {"role": "assistant", "content": f"See:{BLOCK}"}])
     assert [one.get("content") for one in told] == ["", "paid", "See:"]
+
+
+async def test_a_block_of_an_older_pipe_has_the_tools_name_before_its_label() -> None:
+    block = BLOCK.replace('name="pay" tool="pay"', 'name="pay · 7 · 1.1 s"')
+    [told, _] = await tell([{"role": "assistant", "content": block}])
+    assert told["tool_calls"] == [a_call("a", "pay")]
 
 
 async def test_an_answer_that_waited_keeps_open_webuis_card_behind_its_blocks() -> None:

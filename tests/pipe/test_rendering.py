@@ -61,7 +61,8 @@ def only_block(*events: dict[str, Any], **options: Any) -> Any:
 def test_a_finished_call_is_drawn_in_the_form_that_all_versions_parse() -> None:
     text = drawn(started(tool_args={"label": "x"}, round_index=2), completed("a > {{b}}")).render()
     assert text == (
-        '\n<details type="tool_calls" done="true" id="c" name="draw" arguments="{&quot;label&quot;: &quot;x&quot;}" '
+        '\n<details type="tool_calls" done="true" id="c" name="draw" tool="draw" '
+        'arguments="{&quot;label&quot;: &quot;x&quot;}" '
         'result="&quot;a &gt; &#123;&#123;b}}&quot;" round="2" math=" $$ [(">\n'
         "<summary>Tool Executed</summary>\n</details>\n"
     )
@@ -84,6 +85,9 @@ FROM_TEXT = [started(), read_from_text()]
         ([started(), status("x" * 200)], "draw · " + "x" * 80),
         # Open WebUI adds dots to the name of a call that runs.
         ([LONG], "draw · a very long"),
+        ([started(label="Draw a picture · a cat"), status("Mixing")], "Draw a picture · a cat · Mixing"),
+        ([started(label="Draw\u202e · \na cat")], r"Draw\u202e ·  a cat"),
+        ([started(label="Draw a picture · a cat"), CHANGED], "Draw a picture · arguments changed"),
         # Open WebUI does not decode names.
         ([started(), status("'R&D' asks <b> \"why\" {{user}}")], "draw · 'R&D' asks ‹b› ”why” { {user}}"),
         ([started(), QUESTION], "draw · waiting for approval"),
@@ -97,7 +101,7 @@ FROM_TEXT = [started(), read_from_text()]
 def test_the_name_of_a_card_says_what_its_call_does(events: list[dict[str, Any]], name: str) -> None:
     transcript = drawn(*events)
     [block] = tool_blocks(transcript.render())
-    assert block.attributes["name"] == name
+    assert (block.attributes["name"], block.attributes["tool"]) == (name, "draw")
     assert ("result" in block.attributes) == (block.attributes["done"] == "true")
     shown = name if "R&D" not in name else "draw · 'R&D' asks <b> \"why\" {{user}}"
     assert PIPE.make_call_item(transcript.pieces[0], "k")["name"] == shown
@@ -153,27 +157,29 @@ def ended(*events: dict[str, Any], stopped: bool = False) -> tuple[Any, Any, lis
 
 
 @pytest.mark.parametrize(
-    ("code", "is_failure", "label", "took", "shown"),
+    ("code", "label", "took", "shown"),
     [
-        ("", False, "", "90 s", "For the model."),
-        ("tool_failed", True, "failed", "90 s", "Error: For the model."),
-        ("timeout", True, "timed out", "90 s", "Error: For the model."),
-        ("limit", True, "over the limit", "", "Error: over the limit of calls."),
-        ("denied", False, "declined", "", "Declined: it was not run."),
-        ("not_asked", False, "not asked", "", "Not run: the question could not be asked."),
-        ("not_answered", False, "not answered", "", "Not run: no valid answer came."),
-        ("cancelled", False, "stopped", "90 s", "For the model."),
+        ("", "", "90 s", "For the model."),
+        ("tool_failed", "failed", "90 s", "Error: For the model."),
+        ("timeout", "timed out", "90 s", "Error: For the model."),
+        ("limit", "over the limit", "", "Error: over the limit of calls."),
+        ("denied", "declined", "", "Declined: it was not run."),
+        ("not_asked", "not asked", "", "Not run: the question could not be asked."),
+        ("not_answered", "not answered", "", "Not run: no valid answer came."),
+        ("cancelled", "stopped", "90 s", "For the model."),
     ],
 )
-def test_card_and_lines_say_how_a_call_ended(code: str, is_failure: bool, label: str, took: str, shown: str) -> None:
+def test_card_and_lines_say_how_a_call_ended(code: str, label: str, took: str, shown: str) -> None:
     end = failed("For the model.", code=code) if code else completed("For the model.")
     _, block, items, lines = ended(end | {"duration_ms": 90_000}, {"type": "done", "finish_reason": "stop"})
     name = " · ".join(filter(None, ("draw", label * (label != "failed"), took)))
     assert (block.attributes["name"], block.attributes["done"], block.value("result")) == (name, "true", shown)
-    assert ("status" in block.attributes) is is_failure, "it would be drawn as an error"
+    # Open WebUI draws a green check mark for every other status.
+    card = "completed" if not code else "rejected" if code == "denied" else "failed"
+    assert block.attributes.get("status", "completed") == card
     [_, call, output] = items
     assert (call["name"], output["output"][0]["text"]) == (name, shown)
-    assert {call["status"], output["status"]} == {"failed" if is_failure else "completed"}
+    assert {call["status"], output["status"]} == {card}
     assert (block.attributes["arguments"], call["arguments"]) == ("", ""), "Open WebUI draws a heading above {}"
     assert lines[1] == f"draw: {label or 'done'}" + f" after {took}" * bool(took)
     assert lines[-1] == "1 call, " + f"1 {label}, " * bool(label) + "under 0.1 s"
@@ -203,7 +209,7 @@ def test_every_ending_closes_the_open_call_and_is_noted(end: dict[str, Any] | No
     result = "Stopped by the user" if end is None else "no result arrived"
     is_failure = "failed" in last
     assert block.value("result") == "Error: " * is_failure + result
-    assert block.attributes.get("status") == ("failed" if is_failure else None)
+    assert block.attributes["status"] == "failed"
     assert items[2]["output"][0]["text"] == block.value("result")
     _, is_noted, note = text.partition("</details>\n\n\n> **Callboard:** ")
     assert (notice in note, bool(is_noted)) == (True, bool(notice))
@@ -640,6 +646,30 @@ def test_group_is_not_split_while_its_calls_run() -> None:
     )
     assert [len(group) for group in PIPE.split_segments(one_by_one.pieces)] == [10, 10, 5]
     assert len(tool_blocks(one_by_one.render())) == 25
+
+
+@pytest.mark.parametrize("emitter", ["StreamEmitter", "NativeEmitter"])
+def test_more_than_five_calls_of_a_title_in_a_group_have_equal_names_that_open_webui_counts(emitter: str) -> None:
+    transcript = PIPE.Transcript()
+    sender = getattr(PIPE, emitter)("m")
+    updates: list[dict[str, Any]] = []
+    names = []
+    for number in range(6):
+        call_id = f"c{number}"
+        end = failed("no", call_id, code="denied") if number == 2 else completed("x", call_id, duration_ms=400)
+        for event in (started(call_id, label=f"Draw · {number}"), started(f"look {number}", "look"), end):
+            transcript.apply(event)
+        updates += [one for one in sender.updates(transcript, number) if "type" in one]
+        items = reduce_native(updates)
+        cards = [
+            (item["name"], item["provider_function"]["name"]) for item in items if item["type"] == "function_call"
+        ] or [
+            (block.attributes["name"], block.attributes["tool"])
+            for block in tool_blocks(items[0]["content"][0]["text"])
+        ]
+        names.append([name for name, tool in cards if tool == "draw"])
+    assert names[4] == ["Draw · 0 · 0.4 s", "Draw · 1 · 0.4 s", "Draw · 2 · declined", *names[4][3:]]
+    assert names[5] == ["Draw", "Draw", "Draw · declined", "Draw", "Draw", "Draw"]
 
 
 # --- Calls inside calls.

@@ -1,14 +1,21 @@
 """Approvals that wait: the pending card that the pipe makes, and the rest of the answer after it."""
 
 import asyncio
+import html
+import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from callboard_protocol import (
     Done,
@@ -27,17 +34,31 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
+from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
+from tests.frameworks.columns import FRAMEWORKS, PYDANTIC_AI, Column
+from tests.frameworks.scenario import says
+from tests.frameworks.toolbox import Toolbox
 from tests.pipe.loader import PIPE, provide_open_webui
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, hang_up, stream
 from tests.pipe.test_files import receive_pages
 from tests.pipe.test_stream import METADATA, a_pipe, answer, start
+from tests.serving import serving
 
 START = RunStart(run_id="r", agent="assistant")
 LOOK = ToolCallStart(tool_call_id="c0", tool_name="look")
 FOUND = ToolCallComplete(tool_call_id="c0", result="a door")
-SEND = ToolCallStart(tool_call_id="c1", tool_name="send", tool_args={"to": "Ann"})
-ASKED = InputRequest(request_id="approve:c1", kind="confirmation", title="Run send?", tool_call_id="c1")
+LETTER = {"to": "ann@example.org", "body": "Dear Ann,\n\n- *one*\n  two"}
+SEND = ToolCallStart(
+    tool_call_id="c1", tool_name="send", tool_args=LETTER, label="Send an e-mail · ann@example.org", round_index=0
+)
+ASKED = InputRequest(
+    request_id="approve:c1",
+    kind="confirmation",
+    title="Send an e-mail?",
+    message="to: ann@example.org\nbody:\n    Dear Ann,\n    \n    - *one*\n      two",
+    tool_call_id="c1",
+)
 PARKED = Parked(tool_call_ids=("c1",))
 BEFORE = [START, Message(content="Look: "), LOOK, FOUND, SEND, ASKED, PARKED]
 SENT = ToolCallComplete(tool_call_id="c1", tool_name="send", result="sent")
@@ -50,6 +71,18 @@ class OpenWebUI:
 
     def __init__(self) -> None:
         self.message: dict[str, Any] = {"sources": [], "statusHistory": []}
+        self.emitted: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def edit(self, _chat_id: str, _message_id: str) -> AsyncIterator[dict[str, Any]]:
+        yield self.message
+
+    async def make_emitter(self, _place: dict[str, Any], *, update_db: bool) -> Callable[[Any], Awaitable[None]]:
+        async def emit(event: dict[str, Any]) -> None:
+            self.emitted.append(event)
+
+        assert not update_db
+        return emit
 
     async def find(self, _chat_id: str, _message_id: str) -> dict[str, Any]:
         return self.message
@@ -61,6 +94,15 @@ class OpenWebUI:
         if text:
             self.end(call_id, text)
 
+    def find_card(self, call_id: str) -> dict[str, Any]:
+        """Return the item of a card."""
+        return next(item for item in self.message["output"] if item["id"] == f"fc_{call_id}")
+
+    def ask(self, call_id: str) -> None:
+        """Add the question above a card."""
+        self.say("to: Ann")
+        self.message["output"][-1]["id"] = f"msg_question_{call_id}"
+
     def end(self, call_id: str, text: str) -> None:
         """Add the output of a card."""
         output = [{"type": "input_text", "text": text}]
@@ -68,14 +110,16 @@ class OpenWebUI:
 
     def say(self, text: str) -> None:
         """Add a message item, as the pipe does, or, without a text, Open WebUI itself after the last output."""
-        self.message["output"].append({"type": "message", "content": [{"type": "output_text", "text": text}]})
+        item = {"type": "message", "content": [{"type": "output_text", "text": text}]}
+        self.message.setdefault("output", []).append(item)
 
 
 @pytest.fixture
 def open_webui(monkeypatch: pytest.MonkeyPatch) -> OpenWebUI:
     webui = OpenWebUI()
-    chats = SimpleNamespace(get_message_by_id_and_message_id=webui.find)
-    provide_open_webui(monkeypatch, {"models.chats": {"Chats": chats}})
+    chats = SimpleNamespace(get_message_by_id_and_message_id=webui.find, edit_message_output=webui.edit)
+    socket = {"get_event_emitter": webui.make_emitter}
+    provide_open_webui(monkeypatch, {"models.chats": {"Chats": chats}, "socket.main": socket})
     return webui
 
 
@@ -135,21 +179,31 @@ async def test_a_parked_run_ends_the_answer_with_a_pending_card_for_each_call(se
     server.on("POST", "input", answer_json({}, 202))
     given = metadata()
     updates = await answer(a_pipe(server.url), __metadata__=given)
-    *_, text, card = reduce_native([update for update in updates if "output_index" in update])
+    *_, text, question, card = reduce_native([update for update in updates if "output_index" in update])
+    name = "Send an e-mail · ann@\u200bexample.\u200borg"
     assert card == {
         "type": "function_call",
         "id": "fc_c1",
         "call_id": "c1",
-        "name": "send",
-        "arguments": '{"to": "Ann"}',
-        "status": "in_progress",
+        "name": name,
+        "provider_function": {"name": "send", "arguments": json.dumps(LETTER)},
+        "arguments": json.dumps(LETTER),
+        "status": "pending",
     }
+    assert question["content"][0]["text"].split("  \n") == [
+        "**to:** ann@example.org",
+        "**body:** ",
+        "\xa0\xa0\xa0\xa0Dear Ann,",
+        "\xa0\xa0\xa0\xa0",
+        "\xa0\xa0\xa0\xa0` - *one* `",
+        "\xa0\xa0\xa0\xa0\xa0\xa0two",
+    ]
     # The card of Open WebUI is the only one of this call.
     [block] = tool_blocks(text["content"][0]["text"])
     assert block.value("result") == "a door"
     assert given["params"]["tool_approval_mode"] == "ask"
-    assert list(given["tools"]) == ["send"]
-    assert "Error" in await given["tools"]["send"]["callable"]()
+    assert list(given["tools"]) == [name]
+    assert "Error" in await given["tools"][name]["callable"]()
     assert [update for update in updates if "event" in update][-1]["event"]["data"]["description"].startswith(
         "Waits for your approval, 2 calls"
     )
@@ -436,3 +490,168 @@ async def test_cards_stay_while_the_server_is_away_and_are_not_looked_for_while_
     assert await a_pipe(server.url).find_actions(*given) == {}
     [asked] = server.requests
     assert asked.query == "user_id=ann&limit=200"
+
+
+# --- What is written above a card, and onto cards when the answer goes on.
+
+MARKDOWN = ["<img src=x onerror=alert(1)>", "<details>", "**", "__", "[a](http://b)", "[1]", "`", "```", "~~~", "# "]
+MARKDOWN += [
+    "- ",
+    "1. ",
+    "> ",
+    "|a|b|",
+    "---",
+    "$$",
+    "\\(",
+    "&lt;",
+    "\u202e",
+    "\r",
+    "\n",
+    "  ",
+    "to: ",
+    "{{user}}",
+    "://x.y",
+]
+
+
+@given(st.lists(st.sampled_from(MARKDOWN) | st.text(max_size=5), max_size=8).map("".join))
+@example("to: a\n    to: b")
+def test_any_text_above_a_card_is_drawn_as_it_is(text: str) -> None:
+    drawn = MarkdownIt("gfm-like", {"linkify": False}).render(PIPE.draw_text(text))
+    assert not re.search(r"<(?!/?(?:p|strong|code)>|br />)", drawn)
+    plain = html.unescape(re.sub(r"<[^>]*>", "", drawn)).replace("\u2060", "")
+    lines, shown = (
+        [line.replace("\xa0", " ").strip() for line in one.split("\n")] for one in (plain, PIPE.show_invisible(text))
+    )
+    assert "\n".join(lines).strip() == "\n".join(shown).strip()
+    assert not re.search(r"\{\{|\[[0-9]|<details", PIPE.draw_text(text))
+
+
+DENIED = ToolCallError(tool_call_id="c1", error="Not run: the user refused it.", code="denied")
+BY_EVE = ToolStatus(tool_call_id="c1", data=ToolStatusData(status="processing", message="approved in the inspector"))
+NOT_BY_THE_USER = "Not run: a person in the inspector refused it, not the user."
+PRESSED_DENY = {"status": "rejected", "text": "Error: tool call rejected by user."}
+MAIL = "Send an e-mail · ann@example.org"
+SENT_FAST = SENT.model_copy(update={"duration_ms": 1100})
+
+
+@pytest.mark.parametrize(
+    ("card", "ends", "name", "status", "text"),
+    [
+        (ALLOWED, [SENT_FAST], f"{MAIL} · 1.1 s", "completed", "sent"),
+        (PRESSED_DENY, [DENIED], f"{MAIL} · declined", "rejected", "Declined: it was not run."),
+        # A late answer.
+        (PRESSED_DENY, [SENT_FAST], f"{MAIL} · answered elsewhere first · 1.1 s", "completed", "sent"),
+        (PRESSED_DENY, [BY_EVE, SENT_FAST], f"{MAIL} · approved in the inspector · 1.1 s", "completed", "sent"),
+        (
+            ALLOWED,
+            [DENIED.model_copy(update={"error": NOT_BY_THE_USER})],
+            f"{MAIL} · answered elsewhere first · declined in the inspector",
+            "rejected",
+            "Declined: it was not run.",
+        ),
+        # A framework's call that ran after another answer.
+        (ALLOWED | {"text": PIPE.RUNS_LATER}, [SENT_FAST], f"{MAIL} · 1.1 s", "completed", "sent"),
+        (
+            ALLOWED,
+            [ToolCallError(tool_call_id="c1", error="the server is full", code="tool_failed")],
+            MAIL,
+            "failed",
+            "Error: the server is full",
+        ),
+    ],
+)
+async def test_before_an_answer_goes_on_its_cards_say_what_has_become_of_their_calls(
+    server: ScriptedServer,
+    open_webui: OpenWebUI,
+    card: dict[str, Any],
+    ends: list[Event],
+    name: str,
+    status: str,
+    text: str,
+) -> None:
+    open_webui.say("Look.")
+    open_webui.ask("c1")
+    open_webui.show(**card)
+    serve_run(server, *BEFORE, *ends, Message(content="Done."))
+    await a_pipe(server.url).offer_approved({"id": "ann"}, metadata(tool_approval_resume="model"))
+    said, call, output = open_webui.message["output"]
+    assert said["content"][0]["text"] == "Look."
+    assert (call["name"], call["status"], call["approved"]) == (name, status, status != "rejected")
+    assert (output["status"], output["output"][0]["text"]) == (status, text)
+    assert open_webui.emitted == [
+        {"type": "chat:completion", "data": {"output": open_webui.message["output"]}},
+    ]
+    assert await answers(server) == [("approve:c1", card is not PRESSED_DENY)]
+
+
+async def test_while_other_cards_wait_a_denial_is_sent_and_their_questions_stay(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    for call_id, status in (("c1", "rejected"), ("c2", "in_progress"), ("c3", "pending")):
+        open_webui.ask(call_id)
+        open_webui.show(call_id, name=call_id, status=status)
+    open_webui.end("c1", "Error: tool call rejected by user.")
+    serve_run(server, *BEFORE, DENIED, Parked(tool_call_ids=("c2", "c3")))
+    given = metadata(tool_approval_resume="tools")
+    await a_pipe(server.url).offer_approved({"id": "ann"}, given)
+    assert await answers(server) == [("approve:c1", False)]
+    assert list(given["tools"]) == ["c2", "c3"]
+    items = open_webui.message["output"]
+    questions = {item["id"]: item["content"][0]["text"] for item in items if PIPE.is_question(item)}
+    assert questions == {"msg_question_c1": "\u2060", "msg_question_c2": "to: Ann", "msg_question_c3": "to: Ann"}
+    assert [item["name"] for item in items if PIPE.is_card(item)] == [f"{MAIL} · declined", "c2", "c3"]
+
+
+@pytest.mark.parametrize("presses", [("Allow", "Allow"), ("Allow", "Deny"), ("Deny", "Allow")])
+@pytest.mark.parametrize("framework", [FRAMEWORKS[0], PYDANTIC_AI], ids=lambda framework: framework.name)
+async def test_two_calls_run_as_their_cards_were_answered_and_the_cards_say_so(
+    framework: Column, presses: tuple[str, str], tmp_path: Path, open_webui: OpenWebUI
+) -> None:
+    toolbox = Toolbox()
+    wipes = [call("wipe", f'{{"disk": "{disk}"}}', index=at, call_id=f"c{at}") for at, disk in enumerate("CD")]
+    async with (
+        OpenAIServer([chunks(*wipes, finish("tool_calls")), says("Done.")]) as model,
+        framework.agent(model.base_url, ["wipe"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        pipe = a_pipe(str(service.client.base_url), resume_seconds=0)
+        ask = partial(answer, pipe, body={"model": "callboard.agent", "messages": [{"role": "user", "content": "Go."}]})
+        updates = await ask(__user__={"id": "ann"}, __metadata__=metadata())
+        open_webui.message["output"] = reduce_native([update for update in updates if "output_index" in update])
+        for call_id, button in zip(("c0", "c1"), presses, strict=True):
+            if button == "Allow":
+                open_webui.find_card(call_id).update(status="in_progress", approved=True)
+                given = metadata(tool_approval_resume="tools")
+                await pipe.offer_approved({"id": "ann"}, given)
+                said = await given["tools"][open_webui.find_card(call_id)["name"]]["callable"]()
+                # pydantic-ai asks about both calls before it runs one.
+                is_later = framework is PYDANTIC_AI and call_id == "c0"
+                assert said == (PIPE.RUNS_LATER if is_later else f"{'CD'[call_id == 'c1']} is empty")
+                open_webui.find_card(call_id).update(status="completed")
+                open_webui.end(call_id, said)
+            else:
+                open_webui.find_card(call_id).update(status="rejected")
+                open_webui.end(call_id, "Error: tool call rejected by user.")
+        resumes = metadata(tool_approval_resume="model")
+        await pipe.offer_approved({"id": "ann"}, resumes)
+        rest = await ask(__user__={"id": "ann"}, __metadata__=resumes)
+    assert streamed_content(rest) == "Done."
+    assert toolbox.wiped == [disk for disk, button in zip("CD", presses, strict=True) if button == "Allow"]
+    outputs = [item for item in open_webui.message["output"] if item["type"] == "function_call_output"]
+    for disk, button, output in zip("CD", presses, outputs, strict=True):
+        is_allowed = button == "Allow"
+        card = open_webui.find_card(output["call_id"])
+        name, status = ("under 0.1 s", "completed") if is_allowed else ("declined", "rejected")
+        assert (card["name"], card["status"], output["status"]) == (f"wipe · {disk} · {name}", status, status)
+        text = f"{disk} is empty" if is_allowed else "Declined: it was not run."
+        assert output["output"][0]["text"] == text
+
+
+async def test_questions_go_and_cards_stay_as_they_are_if_the_server_is_away(open_webui: OpenWebUI) -> None:
+    open_webui.ask("c1")
+    open_webui.show(**PRESSED_DENY)
+    before = open_webui.message["output"][1:]
+    given = metadata(tool_approval_resume="model")
+    await a_pipe("http://127.0.0.1:9", resume_seconds=0).offer_approved({"id": "ann"}, given)
+    assert open_webui.message["output"] == before

@@ -28,7 +28,9 @@ NOTICE = "> **Callboard:** "
 """The beginning of a message line that is from the pipe itself."""
 
 LABEL = " · "
-"""The separator between a tool's name and the label behind it on a card. No tool's name contains it."""
+"""The separator between a tool's name and the label behind it, on cards of older pipes and of Open WebUI before 0.12.2.
+
+No tool's name contains it."""
 
 INNER = "↳ "
 """The beginning of a line above a call's result that describes a call made by another agent inside of this call."""
@@ -110,8 +112,8 @@ def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
     is_open = attributes.get("done") == "false"
     return PastCall(
         tool_call_id=attributes.get("id") or new_call_id(),
-        # The label behind the name shows the call's progress or how it ended.
-        name=attributes["name"].partition(LABEL)[0],
+        # The name of the card is for people; older cards have no other.
+        name=attributes.get("tool") or attributes["name"].partition(LABEL)[0],
         arguments=_decode(attributes.get("arguments") or "{}"),
         result=None if is_open else _remove_inner_calls(result),
         round=attributes.get("round", ""),

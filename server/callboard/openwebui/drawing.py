@@ -11,7 +11,7 @@ from io import StringIO
 from typing import Any
 
 from callboard._bundled_files import load_bundled_module
-from callboard.openwebui.details_parser import GUARDED, LABEL
+from callboard.openwebui.details_parser import GUARDED
 from callboard.text import cut_note
 from callboard_protocol import CallEvent, Done, Error, Event, Plan, Status, ToolCallStart
 from callboard_protocol.endings import FAILED, find_ending
@@ -40,10 +40,10 @@ def write_block(start: ToolCallStart, result: str, *, error_code: str | None = N
     call = _PIPE.Call(
         id=start.tool_call_id,
         name=start.tool_name,
-        about=start.label.removeprefix(start.tool_name).removeprefix(LABEL),
+        title=start.label,
         mark=_PIPE.FROM_TEXT if is_from_text else "",
         label=ending.label if ending and ending is not FAILED else "",
-        state="failed" if ending and ending.is_failure else "done",
+        state="done" if error_code is None else _PIPE.ENDINGS.get(error_code, _PIPE.FAILED).card,
         arguments=json.dumps(start.tool_args),
         result=cut_note(result[:SHOWN_CHARS], len(result)),
         round=str(start.round_index),
