@@ -702,11 +702,12 @@ OPEN_THOUGHT = '<details type="reasoning" done="false">'
 
 
 def close_blocks(message: Json, pieces: Iterable[Piece]) -> Json:
-    """Close the open blocks of a stored message; return its new content and output, or an empty dict if none is open.
+    """Close the open calls of a stored message; return its new content and output, or an empty dict if none is open.
 
     `pieces` has the calls with their results.
     """
-    ended = {piece.shown_id: piece.render() for piece in pieces if isinstance(piece, Call)}
+    calls = {piece.id: piece for piece in pieces if isinstance(piece, Call)}
+    ended = {call.shown_id: call.render() for call in calls.values()}
 
     def close(text: str) -> str:
         text = text.replace(OPEN_THOUGHT, OPEN_THOUGHT.replace("false", "true"))
@@ -714,12 +715,16 @@ def close_blocks(message: Json, pieces: Iterable[Piece]) -> Json:
         return OPEN_CALL.sub(lambda block: ended.get(block[1], ""), text)
 
     stored: Json = {"content": str(message.get("content") or ""), "output": select_dicts(message.get("output"))}
-    output = [
-        item | {"content": [part | {"text": close(str(part.get("text", "")))} for part in item["content"]]}
-        if item.get("type") == "message"
-        else item
-        for item in stored["output"]
-    ]
+    output: list[Json] = []
+    with_output = {item["call_id"] for item in stored["output"] if item.get("type") == "function_call_output"}
+    for item in stored["output"]:
+        call = calls.get(item.get("call_id", "")) if item.get("type") == "function_call" else None
+        if item.get("type") == "message":
+            item = item | {"content": [part | {"text": close(str(part.get("text", "")))} for part in item["content"]]}
+        output.append(item)
+        if call and call.id not in with_output:
+            key = item["id"].removeprefix("fc_")
+            output[-1:] = [make_call_item(call, key), make_output_item(call, key)]
     closed = {"content": close(stored["content"]), "output": output}
     return {} if closed == stored else closed
 
@@ -1134,8 +1139,8 @@ class Transcript:
         match event["type"]:
             case "parked":
                 self._park(event)
-            case "tool_files":
-                self._show_files(event)
+            case "card_end":
+                self._end_card(event)
                 self._set_rewind_point()
             case "notice":
                 self._add_notice(event["content"])
@@ -1151,8 +1156,12 @@ class Transcript:
         self.activity.close(WAITS)
         self.ended = True
 
-    def _show_files(self, event: Json) -> None:
-        """Show the files of a call whose card is Open WebUI's own."""
+    def _end_card(self, event: Json) -> None:
+        """Count the end of a call whose card is Open WebUI's own, and show the call's files."""
+        totals = self.activity.totals
+        totals.seconds += (event["duration_ms"] or 0) / 1000
+        if event["code"] is not None:
+            totals.endings[ENDINGS.get(event["code"], FAILED).label] += 1
         call = Call()
         self._attach_files(call, event)
         for file in call.files:
@@ -2532,11 +2541,6 @@ def read_tool_error(text: str) -> str | None:
 # over its restarts. After "Allow" it looks the tool up again, runs it, and calls the pipe for the rest of the answer.
 
 
-def list_pending_cards(message: Json) -> list[Json]:
-    """Return the items of a message that are Open WebUI's pending cards, or were."""
-    return [item for item in select_dicts(message.get("output")) if is_card(item)]
-
-
 def is_card(item: Json) -> bool:
     """Return whether the item of a message is a pending card, or was."""
     return item.get("type") == "function_call" and item["id"] == f"fc_{item['call_id']}"
@@ -2584,7 +2588,8 @@ def name_card(call: Call) -> str:
 
     On a phone, Open WebUI cuts a name at a place where a line may break: the argument gets more of these.
     """
-    title, label, about = make_call_item(replace(call, label=""), "")["name"].partition(LABEL)
+    name: str = make_call_item(replace(call, label=""), "")["name"]
+    title, label, about = name.partition(LABEL)
     return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
 
 
@@ -2646,6 +2651,7 @@ def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitabl
     metadata.setdefault("params", {})["tool_approval_mode"] = "ask"
 
 
+CARD_END = ("code", "duration_ms", "files", "embeds")  # Of the end of a call that has a card.
 # Events that an answer which goes on needs also from before.
 NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "error")
 
@@ -2653,8 +2659,8 @@ NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "e
 def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> Deliver:
     """Return a function that delivers the events after the ends of the calls that were decided.
 
-    Of the earlier events it delivers those that are not shown yet: sources, files of these calls, and the calls in
-    `hidden` with all their events.
+    Of the earlier events it delivers those that are not shown yet: sources, the ends of these calls as `card_end`, and
+    the calls in `hidden` with all their events.
     """
     left = set(decided)
 
@@ -2663,8 +2669,8 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
         is_shown = bool(left) and event.get("tool_call_id") not in hidden
         if kind in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] in left:
             left.discard(event["tool_call_id"])
-            if is_shown and (event.get("files") or event.get("embeds")):
-                deliver({"type": "tool_files", "files": event.get("files"), "embeds": event.get("embeds")})
+            if is_shown:
+                deliver({"type": "card_end"} | {name: event.get(name) for name in CARD_END})
         if not is_shown or kind in NOT_SHOWN:
             deliver(event)
 
@@ -3222,7 +3228,7 @@ class AnswerStream:
                 # The call has ended without the tool's result, for example because its time is over.
                 if tool := self._requests.get(f"{TOOL_REQUEST}{event.get('tool_call_id')}"):
                     tool.cancel()
-            case "tool_call_complete" | "tool_files":
+            case "tool_call_complete" | "card_end":
                 # Removed first: if the user stops the answer meanwhile, the call is shown without its files.
                 files = select_dicts(event.pop("files", None))
                 event["files"] = [await self._store_file(file) for file in files]
@@ -3577,7 +3583,7 @@ class Pipe:
 
         async def run() -> str:
             # Open WebUI names only the tool, but runs one call of a message at a time.
-            for card in list_pending_cards(await read_message(page)):
+            for card in list_newest_cards(await read_message(page)):
                 if card.get("status") == "in_progress" and card.get("approved") is True:
                     return await self._run_approved(page, str(card["call_id"]))
             return NOT_APPROVED
@@ -3585,12 +3591,12 @@ class Pipe:
         message = await read_message(page)
         items = select_dicts(message.get("output"))
         ended = {item["call_id"] for item in items if item.get("type") == "function_call_output"}
-        left = [card for card in list_pending_cards(message) if card["call_id"] not in ended]
+        cards = list_newest_cards(message)
+        left = [str(card["name"]) for card in cards if card["call_id"] not in ended and card["status"] != "rejected"]
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
-        offer_tools(metadata, [str(card["name"]) for card in left], run)
-        if answered := [card for card in list_newest_cards(message) if card["call_id"] in ended]:
-            calls = await self._find_ends(page, list_decided(answered))
-            await write_cards(page, calls, is_over=not left)
+        offer_tools(metadata, left, run)
+        if decided := list_decided([card for card in cards if card["call_id"] in ended]):
+            await write_cards(page, await self._find_ends(page, decided), is_over=not left)
 
     async def _find_ends(self, page: Page, decided: dict[str, bool]) -> dict[str, Call]:
         """Send answers to the server, and return the calls that have ended, by their ids.

@@ -730,6 +730,17 @@ def test_open_blocks_of_a_saved_message_are_closed_and_nothing_else_changes() ->
     ]
 
 
+def test_open_items_of_a_saved_message_get_their_outputs() -> None:
+    transcript = drawn(started("a"), completed("fine", "a"), started("b"))
+    emitter = PIPE.NativeEmitter()
+    saved = reduce_native([one for one in emitter.updates(transcript, 0) if "type" in one])
+    transcript.close("stopped", how="stopped")
+    output = PIPE.close_blocks({"output": saved}, transcript.pieces)["output"]
+    ends = [(item["type"], item["call_id"], item["status"]) for item in output]
+    call, end = "function_call", "function_call_output"
+    assert ends == [(call, "a", "completed"), (call, "b", "failed"), (end, "b", "failed"), (end, "a", "completed")]
+
+
 def test_a_saved_message_loses_the_open_block_of_a_call_that_was_taken_back() -> None:
     closed = PIPE.close_blocks({"content": drawn(started("gone")).render()}, drawn(message("Again.")).pieces)
     assert closed == {"content": "\n\n", "output": []}

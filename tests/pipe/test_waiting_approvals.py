@@ -295,7 +295,10 @@ async def test_the_decision_is_sent_and_only_the_rest_is_streamed(
     serve_run(server, *BEFORE, *rest, Done())
     is_allowed = card is ALLOWED
     resumes = metadata(tool_approval_resume="tools" if is_allowed else "model")
-    assert streamed_content(await answer(a_pipe(server.url), __metadata__=resumes)) == shown
+    updates = await answer(a_pipe(server.url), __metadata__=resumes)
+    assert streamed_content(updates) == shown
+    [*_, last] = [one["event"]["data"] for one in updates if one.get("event", {}).get("type") == "status"]
+    assert ("1 declined" in last["description"]) is not is_allowed
     assert await answers(server) == [("approve:c1", is_allowed)]
 
 
