@@ -3467,7 +3467,7 @@ class Pipe:
         The server is sent the cards that the user has denied, which Open WebUI tells nobody while others are pending.
         """
         client = self._connect({"id": user_id})
-        cards = [card for card in list_pending_cards({"output": output}) if not card.get("approved")]
+        cards = [item for item in output if is_card(item) and not item.get("approved")]
         try:
             waiting = await client.list_waiting(chat_id)
             for card in cards:
