@@ -2904,19 +2904,15 @@ def spell_out(question: Json) -> Json:
 # The pages of a user, by the ids of their sessions. In 0.12.4, `SESSION_POOL` has the chats that each page shows.
 
 
-def list_sessions(page: Page, *, has_left: bool = False) -> list[str]:
-    """Return the sessions of the user's pages that show the chat.
-
-    The page of a new chat joins its chat late, so the page of the request counts too unless it `has_left` the chat.
-    """
+def list_sessions(page: Page) -> list[str]:
+    """Return the sessions of the user's pages that show the chat."""
     from open_webui.socket.main import SESSION_POOL
 
     mine = {one: session for one, session in [*SESSION_POOL.items()] if session.get("id") == page.user.get("id")}
-    own = [] if has_left or page.session_id not in mine else [page.session_id]
     if not is_release(0, 12):
         # It is unknown which chats pages show. They ignore dialogs of other chats.
-        return own or [*mine]
-    return own + [one for one in mine if one not in own and page.chat_id in mine[one].get("chat_ids", ())]
+        return [page.session_id] if page.session_id in mine else [*mine]
+    return [one for one, session in mine.items() if page.chat_id in session.get("chat_ids", ())]
 
 
 async def ask_session(page: Page, session_id: str, event: Json) -> object:
@@ -2933,7 +2929,7 @@ async def call_person(page: Page, title: str) -> None:
     with log_failure("did not show that a chat waits for its user"):
         if not is_release(0, 12):
             return
-        if await asyncio.to_thread(list_sessions, page, has_left=True):
+        if await asyncio.to_thread(list_sessions, page):
             return
         from open_webui.models.chats import Chats
         from open_webui.socket.main import get_event_emitter
@@ -2972,7 +2968,7 @@ class Dialogs:
         self._page = page
         self._ready_at_seconds = time.monotonic() + page_seconds
         self._turn = turn
-        self._has_left = False  # The page of the request shows another chat.
+        self._is_new = bool(page.session_id)  # The page of the request may not have joined its new chat yet.
         self._has_called = False
 
     async def ask(self, question: Json) -> Reply:
@@ -3009,7 +3005,7 @@ class Dialogs:
                         return
                     if not session_id and is_gone(answer):
                         return
-                    self._has_left = self._has_left or session_id == self._page.session_id
+                    self._is_new = self._is_new and session_id != self._page.session_id
                 if done:
                     # Open WebUI knows a moment later that a page has left the chat.
                     await asyncio.sleep(PAGE_POLL_SECONDS)
@@ -3019,7 +3015,11 @@ class Dialogs:
 
     async def _ask_new_pages(self, question: Json, asking: dict[str, asyncio.Task[object]]) -> bool:
         """Ask in the pages that are not in `asking`; return False if the call waits because there is no page."""
-        for session_id, ask in (await self._list_pages()).items():
+        pages = await self._list_pages()
+        for session_id in asking.keys() - pages.keys():
+            # A plain dialog would stay open in a page that has left the chat, and never be answered.
+            asking.pop(session_id).cancel()
+        for session_id, ask in pages.items():
             if session_id not in asking:
                 asking[session_id] = asyncio.create_task(self._open(question, ask))
         if asking:
@@ -3037,7 +3037,11 @@ class Dialogs:
         assert self._page.ask_user
         if self._page.is_saved:
             with suppress(ImportError):
-                sessions = await asyncio.to_thread(list_sessions, self._page, has_left=self._has_left)
+                sessions = await asyncio.to_thread(list_sessions, self._page)
+                if self._page.session_id in sessions:
+                    self._is_new = False
+                elif self._is_new:
+                    sessions.append(self._page.session_id)
                 return {one: partial(ask_session, self._page, one) for one in sessions}
         return {"": self._page.ask_user}
 

@@ -167,6 +167,28 @@ async def test_calls_that_are_answered_elsewhere_are_answered_on_the_page_too(
     await chat.ask("hello")
 
 
+async def test_a_question_of_a_tool_is_asked_again_after_a_restart_of_open_webui(
+    chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI
+) -> None:
+    form = Form(chat)
+    await chat.open(f"{pipe}.librarian")
+    await chat.send("use reserve")
+    await form.wait("Which seats?")
+    await chat.page.wait_for_url("**/c/*")
+    async with chat.connected_anew(), killed(open_webui):
+        pass
+    # In another tab: the open page still shows the form of the killed process, before the new one.
+    other = await chat.in_another_tab()
+    form = Form(other)
+    await form.wait("Which seats?")
+    await form.window.get_by_label("How many").fill("2")
+    await form.window.get_by_label("Row").select_option(label="Stalls")
+    await form.press("Submit")
+    await other.wait_until_finished()
+    [reserved] = server.turns[-1].results
+    assert json.loads(reserved)["seats"] == 2
+
+
 async def test_the_person_is_called_to_a_chat_that_waits(
     chat: Chat, pipe: str, server: Server, page: Page, version: str
 ) -> None:

@@ -478,6 +478,19 @@ async def test_a_page_that_leaves_the_chat_and_comes_back_is_asked_again(server:
     assert (session, told.value) == ("page", False)
 
 
+async def test_a_plain_dialog_closes_in_a_page_that_leaves_the_chat(server: ScriptedServer, pages: Pages) -> None:
+    pages.show("page")
+    asking = asyncio.create_task(answered(server, Page(), question(kind="password"), **ADA))
+    await pages.asked.get()
+    pages.show("page", "d")
+    assert await pages.closed.get() == "page"
+    pages.show("page")
+    _, answer = await pages.asked.get()
+    answer.set_result("hunter2")
+    [told] = await asking
+    assert told.value == "hunter2"
+
+
 @pytest.mark.parametrize("is_open_first", [True, False])
 async def test_a_call_that_can_wait_waits_as_soon_as_no_page_shows_its_chat(
     server: ScriptedServer, pages: Pages, is_open_first: bool
