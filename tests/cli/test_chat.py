@@ -336,7 +336,7 @@ async def test_an_answer_to_a_question_that_was_answered_elsewhere_is_not_accept
         serving(tmp_path, demo_agent(pace=0)) as service,
         in_terminal(tmp_path, "chat", "demo", "approve", "--url", url(service)) as terminal,
     ):
-        await terminal.shows("Yes or no?")
+        await terminal.shows("Yes, no, or what to do instead?")
         [run] = service.state.runs
         body = {"request_id": "approve:call_0_0", "value": True}
         assert (await service.client.post(f"/v1/runs/{run.run_id}/input", json=body)).status_code == 202
