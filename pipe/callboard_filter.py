@@ -31,14 +31,15 @@ SUFFIX = "_approvals"  # At the end of this function's id, after the id of the p
 
 LABEL = " · "  # Behind the tool's name on a card of an older pipe, or of a version of Open WebUI before 0.12.2.
 # What the pipe adds to the text of an answer, each on lines of its own: the block of a call, with the call's id, name,
-# arguments, result and round; the block of a thought; a notice. In the text of an agent's model, the pipe breaks tags.
+# tool, arguments, result and round; the block of a thought; a notice; the question above a card. In the text of an
+# agent's model, the pipe breaks tags.
 DRAWN = re.compile(
     r'^(?:<details type="tool_calls" done="\w+"(?: status="\w+")? id="([^">\n]+)" name="([^">\n]+)" '
     r'(?:tool="([^">\n]+)" )?arguments="([^">\n]*)"(?: result="([^">\n]*)")?(?: files="[^">\n]*")? '
     r'round="(\d+)"[^>\n]*>\n'
     r"<summary>Tool Executed</summary>\n</details>"
     r'|<details type="reasoning" [^>\n]*>\n<summary>Thought</summary>\n[^<]*</details>'
-    r"|> \*\*Callboard:\*\* .*)$",
+    r"|> \*\*Callboard:\*\* .*|\u200b\u200b.*)$",
     re.MULTILINE,
 )
 INNER_CALLS = re.compile(r"\A(?:↳ .*\n)+\n?")  # Above a result: the calls that were made inside this call.

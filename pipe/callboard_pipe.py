@@ -142,6 +142,9 @@ NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and
 LABEL = " · "  # Between the title of a call, its argument and notes, on its card and in its label from the server.
 ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments the user has changed.
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
+QUESTION = (
+    "\u200b\u200b"  # Without width; begins the lines above pending cards. The server removes these lines as well.
+)
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
 ENDED = "done"
@@ -1328,7 +1331,7 @@ class Transcript:
                 call.arguments = json.dumps(event.get("tool_args", {}))
                 call.state = "running"
                 call.label = ""
-                call.title = show_invisible(CONTROL.sub(" ", str(event.get("label") or "")))
+                call.title = make_title(str(event.get("label") or ""))
                 self._count_equal(call)
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
@@ -2593,19 +2596,19 @@ def name_card(call: Call) -> str:
     return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
 
 
-def write_ends(items: list[Json], calls: dict[str, Call], *, is_over: bool) -> list[Json]:
+def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> list[Json]:
     """Return the items of a message with what has become of the calls on their cards.
 
-    Their questions go. `is_over`: every card is answered, so no item has to keep the cards apart.
+    The questions of the calls in `decided` go. `is_over`: none waits, so no item has to keep the cards apart.
     """
     written = []
     for item in items:
         if is_question(item):
             if is_over:
                 continue
-            if item["id"].removeprefix(QUESTION_ID) in calls:
-                # Not empty for a page: an empty item would not keep cards apart.
-                item = item | {"content": [{"type": "output_text", "text": "\u2060"}]}
+            if item["id"].removeprefix(QUESTION_ID) in decided:
+                # An empty item would not keep cards apart.
+                item = item | {"content": [{"type": "output_text", "text": QUESTION}]}
         call = calls.get(item.get("call_id", ""))
         if call and is_card(item):
             if (item.get("status") == "rejected") != (call.state == "rejected"):
@@ -2629,14 +2632,14 @@ def list_without_tool(message: Json) -> list[str]:
     return [str(item["call_id"]) for item in outputs if TOOL_NOT_FOUND.fullmatch(str(item["output"][0].get("text")))]
 
 
-async def write_cards(page: Page, calls: dict[str, Call], *, is_over: bool) -> None:
+async def write_cards(page: Page, calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> None:
     """Write what has become of calls onto their cards, in the saved message and on the pages that show it."""
     with log_failure("did not change the cards of answered calls"):
         from open_webui.models.chats import Chats
         from open_webui.socket.main import get_event_emitter
 
         async with Chats.edit_message_output(page.chat_id, page.message_id) as message:
-            message["output"] = output = write_ends(message["output"], calls, is_over=is_over)
+            message["output"] = output = write_ends(message["output"], calls, decided, is_over=is_over)
         place = {"user_id": page.user.get("id"), "chat_id": page.chat_id, "message_id": page.message_id}
         emit = await get_event_emitter(place, update_db=False)
         await emit({"type": "chat:completion", "data": {"output": output}})
@@ -2684,7 +2687,7 @@ NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
 
 def draw_text(text: str) -> str:
     """Return Markdown that Open WebUI draws as this text, with its line breaks and indents; names of arguments bold."""
-    return "  \n".join(map(draw_line, show_invisible(text).split("\n")))
+    return "  \n".join(QUESTION + draw_line(line) for line in show_invisible(text).split("\n"))
 
 
 def draw_line(line: str) -> str:
@@ -2699,7 +2702,7 @@ def draw_line(line: str) -> str:
         # Open WebUI finds tags, variables and citations in code too.
         words = re.sub(r"[<{[]", "\\g<0>\u2060", words.replace("  ", "\xa0\xa0"))
         words = f"{fence} {words} {fence}"
-    return f"{name}{indent}{words}" if line else "\u2060"
+    return name + indent + words
 
 
 def show_invisible(text: str) -> str:
@@ -2710,6 +2713,11 @@ def show_invisible(text: str) -> str:
 def make_visible(text: str) -> str:
     """Return the text as HTML, with invisible characters as escapes."""
     return html.escape(show_invisible(text))
+
+
+def make_title(label: str) -> str:
+    """Return the label of a call as the title of its card: one line without invisible characters."""
+    return show_invisible(CONTROL.sub(" ", make_storable(label)))
 
 
 def show_values(value: object) -> object:
@@ -3599,8 +3607,9 @@ class Pipe:
         left = [str(card["name"]) for card in cards if card["call_id"] not in ended and card["status"] != "rejected"]
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
         offer_tools(metadata, left, run)
-        if decided := list_decided([card for card in cards if card["call_id"] in ended]):
-            await write_cards(page, await self._find_ends(page, decided), is_over=not left)
+        if decided := list_decided(cards):
+            calls = await self._find_ends(page, {one: decided[one] for one in decided if one in ended})
+            await write_cards(page, calls, decided, is_over=not left)
 
     async def _find_ends(self, page: Page, decided: dict[str, bool]) -> dict[str, Call]:
         """Send answers to the server, and return the calls that have ended, by their ids.
@@ -3610,10 +3619,8 @@ class Pipe:
         transcript = Transcript(self.valves.RESULT_CHARS)
         try:
             client = self._connect(page.user)
-            answer = await client.wait_for_answer(page)
-            decided = select_of_run(decided, answer)
-            await client.answer_approvals(decided)
-            if decided:
+            if decided and (decided := select_of_run(decided, answer := await client.wait_for_answer(page))):
+                await client.answer_approvals(decided)
                 await client.deliver_calls(answer, decided, transcript.apply)
         except ServerProblem as problem:
             log.warning("Callboard: the ends of answered calls are unknown: %s", problem)

@@ -187,7 +187,7 @@ async def test_stop_while_open_webui_takes_nothing_from_the_pipe(chat: Chat, pip
     await chat.wait_for_chip("walk")
     await chat.stop()
     await expect(chat.spinners).to_have_count(0)
-    await chat.wait_for_chip(re.compile("stopped$"))
+    await chat.wait_for_chip("· stopped")
     [card] = await chat.chips()
     assert card.failed
     await check_that_it_is_over(chat)

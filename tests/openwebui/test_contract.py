@@ -173,7 +173,8 @@ def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: li
 @given(st.lists(st.one_of(thoughts, hostile), max_size=6))
 def test_the_models_text_is_read_back_unchanged_without_thoughts(steps: list[Any]) -> None:
     # A line in the form of the pipe's notices counts as one, and a number before `#source` as the pipe's.
-    assume(not any(NOTICE in step or CITED in step for step in steps if isinstance(step, str)))
+    marks = (NOTICE, CITED, details_parser.GUARDED, details_parser.QUESTION)
+    assume(not any(mark in step for mark in marks for step in steps if isinstance(step, str)))
     events = [{"type": "message", "content": step} if isinstance(step, str) else step for step in steps]
     events.append({"type": "done", "finish_reason": "stop"})
     words = "".join(
@@ -262,6 +263,7 @@ def test_a_long_result_is_cut_with_a_line_on_what_is_missing() -> None:
 def test_pipe_and_server_use_the_same_marks() -> None:
     assert PIPE.GUARDED == details_parser.GUARDED
     assert PIPE.NOTICE == NOTICE
+    assert PIPE.QUESTION == details_parser.QUESTION
     assert PIPE.Call(name="draw", label="45%").shown_name == f"draw{details_parser.LABEL}45%"
     assert PIPE.Pipe.Valves().RESULT_CHARS == SHOWN_CHARS
     assert PIPE.INNER == details_parser.INNER

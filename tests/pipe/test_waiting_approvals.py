@@ -38,13 +38,14 @@ from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
 from tests.frameworks.columns import FRAMEWORKS, PYDANTIC_AI, Column
 from tests.frameworks.scenario import says
 from tests.frameworks.toolbox import Toolbox
-from tests.pipe.loader import PIPE, provide_open_webui
+from tests.pipe.loader import PIPE, load_function, provide_open_webui, read_next_turn
 from tests.pipe.owui_blocks import reduce_native, streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_json, error_response, frames, hang_up, stream
 from tests.pipe.test_files import receive_pages
 from tests.pipe.test_stream import METADATA, a_pipe, answer, start
 from tests.serving import serving
 
+FILTER = load_function("callboard_filter.py")
 START = RunStart(run_id="r", agent="assistant")
 LOOK = ToolCallStart(tool_call_id="c0", tool_name="look")
 FOUND = ToolCallComplete(tool_call_id="c0", result="a door")
@@ -190,7 +191,8 @@ async def test_a_parked_run_ends_the_answer_with_a_pending_card_for_each_call(se
         "arguments": json.dumps(LETTER),
         "status": "pending",
     }
-    assert question["content"][0]["text"].split("  \n") == [
+    asked = question["content"][0]["text"]
+    assert asked.replace("\u200b", "").split("  \n") == [
         "**to:** ann@example.org",
         "**body:** ",
         "\xa0\xa0\xa0\xa0Dear Ann,",
@@ -198,6 +200,11 @@ async def test_a_parked_run_ends_the_answer_with_a_pending_card_for_each_call(se
         "\xa0\xa0\xa0\xa0` - *one* `",
         "\xa0\xa0\xa0\xa0\xa0\xa0two",
     ]
+    # Models do not take it for their own words.
+    told = {"role": "assistant", "content": f"I write.\n{asked}\nDone."}
+    assert (
+        read_next_turn([told]) == FILTER.tell_calls([told]) == [{"role": "assistant", "content": "I write.\n\nDone."}]
+    )
     # The card of Open WebUI is the only one of this call.
     [block] = tool_blocks(text["content"][0]["text"])
     assert block.value("result") == "a door"
@@ -522,7 +529,8 @@ MARKDOWN += [
 def test_any_text_above_a_card_is_drawn_as_it_is(text: str) -> None:
     drawn = MarkdownIt("gfm-like", {"linkify": False}).render(PIPE.draw_text(text))
     assert not re.search(r"<(?!/?(?:p|strong|code)>|br />)", drawn)
-    plain = html.unescape(re.sub(r"<[^>]*>", "", drawn)).replace("\u2060", "")
+    plain = html.unescape(re.sub(r"<[^>]*>", "", drawn))
+    plain = re.sub("[\u2060\u200b]", "", plain)
     lines, shown = (
         [line.replace("\xa0", " ").strip() for line in one.split("\n")] for one in (plain, PIPE.show_invisible(text))
     )
@@ -593,7 +601,7 @@ async def test_while_other_cards_wait_a_denial_is_sent_and_their_questions_stay(
 ) -> None:
     for call_id, status in (("c1", "rejected"), ("c2", "in_progress"), ("c3", "pending")):
         open_webui.ask(call_id)
-        open_webui.show(call_id, name=call_id, status=status)
+        open_webui.show(call_id, name=call_id, status=status, approved=status == "in_progress")
     open_webui.end("c1", "Error: tool call rejected by user.")
     serve_run(server, *BEFORE, DENIED, Parked(tool_call_ids=("c2", "c3")))
     given = metadata(tool_approval_resume="tools")
@@ -602,7 +610,11 @@ async def test_while_other_cards_wait_a_denial_is_sent_and_their_questions_stay(
     assert list(given["tools"]) == ["c2", "c3"]
     items = open_webui.message["output"]
     questions = {item["id"]: item["content"][0]["text"] for item in items if PIPE.is_question(item)}
-    assert questions == {"msg_question_c1": "\u2060", "msg_question_c2": "to: Ann", "msg_question_c3": "to: Ann"}
+    assert questions == {
+        "msg_question_c1": PIPE.QUESTION,
+        "msg_question_c2": PIPE.QUESTION,
+        "msg_question_c3": "to: Ann",
+    }
     assert [item["name"] for item in items if PIPE.is_card(item)] == [f"{MAIL} · declined", "c2", "c3"]
 
 

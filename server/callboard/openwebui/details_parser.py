@@ -27,6 +27,9 @@ GUARDED = "<\u200b"
 NOTICE = "> **Callboard:** "
 """The beginning of a message line that is from the pipe itself."""
 
+QUESTION = "\u200b\u200b"
+"""The beginning of a line of a question that the pipe writes above a card: two characters without width."""
+
 LABEL = " · "
 """The separator between a tool's name and the label behind it, on cards of older pipes and of Open WebUI before 0.12.2.
 
@@ -38,13 +41,13 @@ INNER = "↳ "
 CITED = "#source"
 """The mark between the pipe's number of a citation and the model's number."""
 
-_MARKS = (TAG, GUARDED, NOTICE, CITED)
+_MARKS = (TAG, GUARDED, NOTICE, QUESTION, CITED)
 # A tag that is a line of its own is from the pipe, because `DetailsWriter` alters such a tag in the model's text.
 _OWN_TAG = regex.compile(r"(?m)^<details ([^>\n]*+)>$")
 _ATTRIBUTE = regex.compile(r'(?<!\w)(\w++)="([^"]*)"')
 _SUMMARY = regex.compile(r"(?<!\n)\n*+<summary>[^<]*</summary>")
 # Two line breaks surround a notice on each side: one is its own, one joins it to the text.
-_NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^{regex.escape(NOTICE)}.*+\n{{0,2}}")
+_NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^(?:{regex.escape(NOTICE)}|{QUESTION}).*+\n{{0,2}}")
 _SOURCE_NUMBER = regex.compile(rf"(?<=[\[ ])[0-9]{{1,9}}#(?={CITED[1:]}[0-9])")
 _OWN_LINE = regex.compile(rf"(?m)^(?!{INNER})")
 
