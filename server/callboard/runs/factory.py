@@ -216,7 +216,6 @@ class RunFactory:
             await recorder.record_whole(Status(content=offer.status, done=True))
         limits = Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds)
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
-        recorder.calls.openwebui_tools = [tool.name for tool in offer.tools]
         redacted, sources = await self._add_history(messages, conversation, recorder, observers)
         if spec.record:
             log.write(await self._make_question_changes(spec.record.writer.rows, conversation, messages, files))
