@@ -1963,17 +1963,25 @@ class ServerClient:
         if not rows:
             raise NotFound(FORGOTTEN)
         self.run_id = str(rows[-1]["run_id"])
+
+        def read_state(run: Json) -> Json:
+            given = {name: [*run.get(name, ())] for name in ("answered", "approved")}
+            return given | {"is_awaited": bool(run["listened_to"])}
+
         try:
-            run = await self._fetch_json(f"/v1/runs/{self.run_id}", dict)
+            state = await self._fetch_json(f"/v1/runs/{self.run_id}", read_state)
         except NotFound:
             return LeftAnswer(self.run_id, rows)
-        given = {name: [*run.get(name, ())] for name in ("answered", "approved")}
-        return LeftAnswer(self.run_id, rows, is_logged=True, is_awaited=bool(run.get("listened_to")), **given)
+        return LeftAnswer(self.run_id, rows, is_logged=True, **state)
 
     async def list_waiting(self, chat_id: str) -> dict[str, str]:
         """Return the runs of the calls that wait for approval in the chat, by the calls' ids; of the newest 200."""
-        page = await self._fetch_json("/v1/approvals", dict, limit="200")
-        return {str(one["tool_call_id"]): str(one["run_id"]) for one in page["approvals"] if one["chat_id"] == chat_id}
+
+        def read(page: Json) -> dict[str, str]:
+            waiting = [one for one in page["approvals"] if one["chat_id"] == chat_id]
+            return {str(one["tool_call_id"]): str(one["run_id"]) for one in waiting}
+
+        return await self._fetch_json("/v1/approvals", read, limit="200")
 
     async def wait_for_answer(self, page: Page) -> LeftAnswer:
         """Return the stored part of the answer; retries in case the server is being restarted."""
