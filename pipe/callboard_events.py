@@ -15,8 +15,8 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ from open_webui.models.models import Model
 from open_webui.models.users import Users
 from pydantic import BaseModel, Field
 from sqlalchemy import or_, select, update
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
@@ -49,16 +50,12 @@ FORGET_RETRY_SECONDS = 10.0
 # for it may still be on its way.
 UNAVAILABLE_SECONDS = 600.0
 UNKNOWN_SECONDS = 30.0
-# How long to wait until the user's page has reconnected to Open WebUI.
-PAGE_SECONDS = 10.0
-PAGE_POLL_SECONDS = 0.2
-# Stands for the session of a page when none is connected.
+# Stands for the session of a page in the metadata of a restored answer.
 NO_PAGE = "restored"
-# A page runs this code only for a message of the chat that it shows.
-IS_CHAT_SHOWN: Json = {"type": "execute", "data": {"code": "return true"}}
 
 # The event loop keeps only weak references to tasks.
 background_tasks: set[asyncio.Task[None]] = set()
+following: dict[str, asyncio.Task[None]] = {}  # By the pipe's id.
 
 
 class MessageDeleted(Exception):
@@ -97,6 +94,7 @@ class Event:
     async def event(self, event: Json, __id__: str, __app__: Any) -> None:
         """Handle an event of Open WebUI."""
         pipe_id = __id__.removesuffix(SUFFIX)
+        keep_following(__app__, pipe_id)
         match event["event"]:
             case "system.startup.completed" if self.valves.RESTORE_ANSWERS:
                 run_in_background(restore_all(__app__, pipe_id))
@@ -168,16 +166,32 @@ async def cancel_stopped(app: Any, pipe_id: str, chat_id: str, message_id: str) 
 # --- Messages in Open WebUI's database. -----------------------------------------------------------------------------
 
 
-async def find_unfinished_messages(pipe_id: str) -> list[Message]:
-    """Return the recent messages of the pipe's models whose answers have not ended."""
+def select_unfinished(pipe_id: str) -> Any:
+    """Return the query for the messages of the pipe's models whose answers have not ended."""
     prefix = f"{pipe_id}."
     presets = select(Model.id).where(Model.base_model_id.startswith(prefix, autoescape=True))
     is_of_pipe = or_(ChatMessage.model_id.startswith(prefix, autoescape=True), ChatMessage.model_id.in_(presets))
-    is_unfinished = ChatMessage.role == "assistant", ChatMessage.done.is_(False)
+    return select(ChatMessage).where(is_of_pipe, ChatMessage.role == "assistant", ChatMessage.done.is_(False))
+
+
+async def find_unfinished_messages(pipe_id: str) -> list[Message]:
+    """Return the recent messages of the pipe's models whose answers have not ended."""
     is_recent = ChatMessage.created_at > time.time() - MAX_AGE_SECONDS
     async with get_async_db_context() as db:
-        rows = await db.execute(select(ChatMessage).where(is_of_pipe, *is_unfinished, is_recent))
+        rows = await db.execute(select_unfinished(pipe_id).where(is_recent))
         return [read_message(row) for row in rows.scalars() if not has_pending_card(row)]
+
+
+async def find_waiting_messages(pipe_id: str, chat_ids: Iterable[str]) -> dict[Message, list[Json]]:
+    """Return the outputs of the messages in these chats that have pending cards."""
+    async with get_async_db_context() as db:
+        rows = await db.execute(select_unfinished(pipe_id).where(ChatMessage.chat_id.in_(chat_ids)))
+        return {read_message(row): row.output for row in rows.scalars() if list_pending(row)}
+
+
+def list_pending(row: Any) -> list[Json]:
+    """Return the calls of the message that wait for the user."""
+    return [item for item in row.output or () if item.get("status") == "pending" and not item.get("approved")]
 
 
 def has_pending_card(row: Any) -> bool:
@@ -250,9 +264,6 @@ async def restore(app: Any, pipe_id: str, model: Json, unfinished: Message) -> N
     """Stream the answer into its chat, up to its end; if it is lost, the chat gets a notice."""
     try:
         user = await Users.get_user_by_id(unfinished.user_id)
-        session_id = NO_PAGE
-        with suppress(TimeoutError):
-            session_id = await asyncio.wait_for(find_page(unfinished.user_id), PAGE_SECONDS)
         began_at_seconds = time.monotonic()
         while user and (message := await reload_message(unfinished)):
             seconds = time.monotonic() - began_at_seconds
@@ -267,7 +278,7 @@ async def restore(app: Any, pipe_id: str, model: Json, unfinished: Message) -> N
             # After `claim_message` the first event must come within QUIET_SECONDS: then another replica may claim it.
             is_quiet = message.changed_at + QUIET_SECONDS < time.time()
             if is_decided and is_quiet and await claim_message(message):
-                metadata = make_metadata(message, session_id)
+                metadata = make_metadata(message)
                 return await stream_into_chat(make_request(app), pipe, user, model, metadata, message, answer)
             await asyncio.sleep(POLL_SECONDS)
     except MessageDeleted:
@@ -283,13 +294,15 @@ async def stream_into_chat(
     it is saved at its end.
     """
     from open_webui.constants import TASKS
+    from open_webui.socket.main import get_event_call
     from open_webui.tasks import cleanup_task, create_task, list_task_ids_by_item_id
     from open_webui.utils.middleware import build_chat_response_context, process_chat_response
 
     redis = request.app.state.redis
     begun = await empty_message(message)
     known = metadata | {name: begun.get(name) for name in ("sources", "files", "embeds")}
-    updates = pipe.restore(answer, user.model_dump(), known, message.model, request, make_asker(metadata))
+    ask = await get_event_call(metadata)
+    updates = pipe.restore(answer, user.model_dump(), known, message.model, request, ask)
     form = {"model": message.model, "messages": [], "stream": True, "metadata": metadata}
     # Up to 0.11 a chat gets its title after its first answer. Only the page knows whether the user wants one.
     is_untitled = await Chats.get_chat_title_by_id(message.chat_id) == UNTITLED
@@ -319,8 +332,8 @@ async def stream_into_chat(
         await emit(has_ended)
 
 
-def make_metadata(message: Message, session_id: str) -> Json:
-    """Return the metadata of the request, as Open WebUI makes it for a request of that page.
+def make_metadata(message: Message) -> Json:
+    """Return the metadata of the request, as Open WebUI makes it for a request of a page.
 
     If a call waits for approval, Open WebUI stores the session. Without one it would handle the approval without a
     task, which the user could not stop.
@@ -330,7 +343,7 @@ def make_metadata(message: Message, session_id: str) -> Json:
         "chat_id": message.chat_id,
         "message_id": message.message_id,
         "model_id": message.model,
-        "session_id": session_id,
+        "session_id": NO_PAGE,
         "task_id": str(uuid.uuid4()),
         # The pipe adds the tools of calls that wait for approval.
         "tools": {},
@@ -361,55 +374,52 @@ async def make_lines(updates: AsyncGenerator[Json, None], message: Message, begu
     yield "data: [DONE]\n\n"
 
 
-# --- The user's page. -----------------------------------------------------------------------------------------------
+# --- Calls that are answered elsewhere. -----------------------------------------------------------------------------
 
 
-async def find_page(user_id: str) -> str:
-    """Wait until a page of the user is connected, and return its session."""
+def keep_following(app: Any, pipe_id: str) -> None:
+    """Start `follow_waiting` unless it runs; it replaces that of an earlier version of this function."""
+    if pipe_id in following:
+        return
+    name = f"callboard_following_{pipe_id}"
+    if earlier := getattr(app.state, name, None):
+        earlier.cancel()
+    following[pipe_id] = asyncio.create_task(follow_waiting(app, pipe_id))
+    setattr(app.state, name, following[pipe_id])
+
+
+async def follow_waiting(app: Any, pipe_id: str) -> None:
+    """Press the pending cards of the chats in view whose calls were answered in another place, for ever."""
+    while True:
+        await asyncio.sleep(POLL_SECONDS)
+        try:
+            chat_ids = await asyncio.to_thread(list_shown_chats)
+            messages = await find_waiting_messages(pipe_id, chat_ids) if chat_ids else {}
+            for message, output in messages.items():
+                pipe = await load_pipe(app, pipe_id)
+                actions = await pipe.find_actions(message.user_id, message.chat_id, message.message_id, output)
+                for call_id, action in actions.items():
+                    # In the background, because Open WebUI may run the call before this returns.
+                    run_in_background(press(app, message, call_id, action))
+        except Exception:
+            log.exception("Callboard: waiting calls could not be compared with the server")
+
+
+def list_shown_chats() -> set[str]:
+    """Return the ids of the chats that pages show; none before 0.12, which has no pending cards."""
     from open_webui.socket.main import SESSION_POOL
 
-    while True:
-        for session, user in SESSION_POOL.items():
-            if user.get("id") == user_id:
-                return str(session)
-        await asyncio.sleep(PAGE_POLL_SECONDS)
+    return {chat_id for _, session in [*SESSION_POOL.items()] for chat_id in session.get("chat_ids", ())}
 
 
-async def find_page_of_chat(metadata: Json) -> str:
-    """Wait until a page of the user shows the chat, and return its session.
+async def press(app: Any, message: Message, call_id: str, action: str) -> None:
+    """Press a button of a pending card in the user's name; if the user is faster, their answer is kept."""
+    from open_webui.main import resolve_chat_message_tool_call
+    from open_webui.utils.tool_approval import ResolveToolCallForm
 
-    A page that shows another chat, or has not loaded yet, ignores dialogs and never answers them.
-    """
-    from open_webui.socket.main import SESSION_POOL, get_event_call
-
-    while True:
-        for session, user in list(SESSION_POOL.items()):
-            if user.get("id") != metadata["user_id"]:
-                continue
-            call = await get_event_call(metadata | {"session_id": session})
-            with suppress(TimeoutError):
-                if await asyncio.wait_for(call(IS_CHAT_SHOWN), POLL_SECONDS) is True:
-                    return str(session)
-        await asyncio.sleep(PAGE_POLL_SECONDS)
-
-
-def make_asker(metadata: Json) -> Any:
-    """Return a function that asks the user in a page that shows the chat; it waits until there is one."""
-    from open_webui.socket.main import SESSION_POOL, get_event_call
-
-    async def ask(dialog: Json) -> object:
-        while True:
-            session_id = await find_page_of_chat(metadata)
-            call = await get_event_call(metadata | {"session_id": session_id})
-            asking = asyncio.create_task(call(dialog))
-            try:
-                # If the page is closed, ask again in another page. Not every version ends the call then.
-                while session_id in SESSION_POOL and not asking.done():
-                    await asyncio.wait({asking}, timeout=POLL_SECONDS)
-                if asking.done() and not (isinstance(answer := asking.result(), dict) and "error" in answer):
-                    return answer
-            finally:
-                asking.cancel()
-            await asyncio.sleep(PAGE_POLL_SECONDS)
-
-    return ask
+    user = await Users.get_user_by_id(message.user_id)
+    form = ResolveToolCallForm(call_id=call_id, action=action)
+    try:
+        await resolve_chat_message_tool_call(make_request(app), message.chat_id, message.message_id, form, user, None)
+    except HTTPException as error:
+        log.info("Callboard: the card of call %s was not pressed: %s", call_id, error.detail)

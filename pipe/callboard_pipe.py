@@ -64,12 +64,10 @@ OLDEST = (0, 11, 4)  # Of Open WebUI; before it, an item that is added again doe
 # --- Limits ---------------------------------------------------------------------------------------------------------
 
 TOKEN_SECONDS = 300  # Lifetime of a user's token, the same as for Open WebUI's own tokens.
-# A dialog that fails within this time was not shown: if a session has no page, Open WebUI reports an error at once, and
-# it takes a second to notice that a page was closed.
-MIN_DIALOG_SECONDS = 1.0
-ELSEWHERE_SECONDS = 2.0  # How often a question is tried again while its page shows another chat.
+# How often a question looks for new pages. A dialog that is open for this time was shown, because Open WebUI reports an
+# error at once if a session has no page.
+PAGE_POLL_SECONDS = 1.0
 FORM_TIMEOUT_MS = 240_000  # The longest time that Open WebUI allows for a form.
-QUEUES_ATTRIBUTE = "callboard_question_queues"
 RESUME_JITTER = 0.25  # As a fraction of the wait, so that pipes do not all reconnect at the same moment.
 
 
@@ -175,11 +173,14 @@ NO_FILTER = (
     "Your answer still counts; the call below shows it. An admin can install the function: callboard install-pipe."
 )
 OTHER_ANSWER = "Or in your own words"
+WORDS = "Or say what to do instead"
+IF_WORDS = "If you write something here, or close this, the call does not run."
 BY_NUMBER = "A number, or the words"
 IF_EMPTY = "Leave it empty to skip it."
 ONCE = "Allow once"
 ALWAYS = "Allow always in this chat"
-ARGUMENT = "argument "  # Begins the names of arguments in a form, which also has the decision.
+MARK = "▸"  # Before the name of an argument; an escape everywhere else.
+ARGUMENT = "argument "  # Begins the names of arguments in a form, which also has the decision and the words.
 OPEN_URL = "Open this address, then confirm:"
 NOT_READ = "[The tool has run, but {parts} could not be read. Open WebUI's log has the reason.]"
 STOPPED_BY_USER = "Stopped by the user"
@@ -1782,6 +1783,7 @@ class LeftAnswer:
         is_logged: Its events can still be read; the server deletes them some time after the run's end.
         is_awaited: A client listens to the run, so it will put the answer into the chat.
         answered: The ids of its questions and requests for tools that have an answer, and are not asked again.
+        approved: The ids of those questions whose answer allows a call.
     """
 
     run_id: str
@@ -1789,6 +1791,15 @@ class LeftAnswer:
     is_logged: bool = False
     is_awaited: bool = False
     answered: list[str] = field(default_factory=list)
+    approved: list[str] = field(default_factory=list)
+
+    def find_action(self, call_id: str) -> str:
+        """Return the button that the answer to a call's approval corresponds to; "" if the answer is not known yet."""
+        for row in self.rows:
+            if row.get("tool_call_id") == call_id and row["ended_at"] is not None:
+                ending = ENDINGS.get(row["error_code"], FAILED)
+                return "reject" if not ending.has_run or row["error_code"] == "cancelled" else "approve"
+        return "approve" if f"{APPROVAL}{call_id}" in self.approved else ""
 
 
 def read_rows(rows: list[Json]) -> Iterator[Json]:
@@ -1952,13 +1963,25 @@ class ServerClient:
         if not rows:
             raise NotFound(FORGOTTEN)
         self.run_id = str(rows[-1]["run_id"])
+
+        def read_state(run: Json) -> Json:
+            given = {name: [*run.get(name, ())] for name in ("answered", "approved")}
+            return given | {"is_awaited": bool(run["listened_to"])}
+
         try:
-            is_awaited, answered = await self._fetch_json(
-                f"/v1/runs/{self.run_id}", lambda run: (bool(run["listened_to"]), [*run.get("answered", ())])
-            )
+            state = await self._fetch_json(f"/v1/runs/{self.run_id}", read_state)
         except NotFound:
             return LeftAnswer(self.run_id, rows)
-        return LeftAnswer(self.run_id, rows, is_logged=True, is_awaited=is_awaited, answered=answered)
+        return LeftAnswer(self.run_id, rows, is_logged=True, **state)
+
+    async def list_waiting(self, chat_id: str) -> dict[str, str]:
+        """Return the runs of the calls that wait for approval in the chat, by the calls' ids; of the newest 200."""
+
+        def read(page: Json) -> dict[str, str]:
+            waiting = [one for one in page["approvals"] if one["chat_id"] == chat_id]
+            return {str(one["tool_call_id"]): str(one["run_id"]) for one in waiting}
+
+        return await self._fetch_json("/v1/approvals", read, limit="200")
 
     async def wait_for_answer(self, page: Page) -> LeftAnswer:
         """Return the stored part of the answer; retries in case the server is being restarted."""
@@ -2029,9 +2052,9 @@ class ServerClient:
         except httpx.HTTPError as error:
             raise self.problem(NOT_CALLBOARD) from error
 
-    async def _fetch_json(self, path: str, read: Callable[[Json], T]) -> T:
+    async def _fetch_json(self, path: str, read: Callable[[Json], T], **query: str) -> T:
         """Return the result of `read` for a JSON response."""
-        _, body = await self._fetch("GET", path, "json", params=self._user)
+        _, body = await self._fetch("GET", path, "json", params=self._user | query)
         try:
             return read(json.loads(body))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -2718,13 +2741,13 @@ def show_values(value: object) -> object:
     return value
 
 
-def make_dialog(question: Json, agent_name: str, place: str) -> Json:
-    """Return the event that opens a dialog for the question. Dialogs render Markdown and then HTML.
+def make_dialog(question: Json, agent_name: str) -> Json:
+    """Return the event that opens a plain dialog, for passwords and versions without forms.
 
-    `place` is the question's number among several, for example "1 of 2".
+    It renders Markdown and then HTML.
     """
     name = make_visible(CONTROL.sub(" ", agent_name))
-    parts = [f'<p style="margin: 0 0 0.5em"><b>{name}</b> asks{f" ({place})" if place else ""}</p>']
+    parts = [f'<p style="margin: 0 0 0.5em"><b>{name}</b> asks</p>']
     if message := make_visible(question["message"]):
         if is_approval(question):
             # Bold, so that a wrapped line of a value cannot be taken for another argument.
@@ -2745,19 +2768,17 @@ def make_dialog(question: Json, agent_name: str, place: str) -> Json:
     }
 
 
-def is_form(question: Json) -> bool:
-    """Return whether Open WebUI 0.12 draws the question as a form."""
-    return question.get("kind") == "form" or bool(question.get("choices") or question.get("url"))
-
-
-def make_form(question: Json, asks: str) -> Json:
+def make_form(question: Json, agent_name: str) -> Json:
     """Return the event that opens Open WebUI's form for the question; it draws every text as it is."""
-    texts = [question[name] for name in ("title", "message", "placeholder")]
+    texts = [question[name].replace(MARK, ascii(MARK)[1:-1]) for name in ("title", "message", "placeholder")]
+    if is_approval(question):
+        # Otherwise a wrapped line of a value could be taken for another argument.
+        texts[1] = ARGUMENT_NAME.sub(rf"{MARK} \g<0>", texts[1])
     return {
         "type": "request:elicitation",
         "data": {
             "mode": "url" if question.get("url") else "form",
-            "server_name": show_invisible(CONTROL.sub(" ", asks)),
+            "server_name": show_invisible(CONTROL.sub(" ", f"{agent_name} asks")),
             "message": show_invisible("\n\n".join(filter(None, texts))),
             "requestedSchema": show_values(make_schema(question)),
             "url": question.get("url", ""),
@@ -2767,51 +2788,44 @@ def make_form(question: Json, asks: str) -> Json:
 
 
 def make_schema(question: Json) -> Json:
-    """Return the schema of the question's form; choices are a form with the fields `answer` and `other`."""
-    if not question.get("choices"):
+    """Return the schema of the question's form; a text or a choice is a form with the fields `answer` and `other`."""
+    if is_approval(question):
+        return make_approval_schema(question)
+    if question["kind"] != "input":
         return question.get("schema") or {}
-    fields: Json = {"answer": {"type": "string", "title": "Answer", "enum": question["choices"]}}
+    fields: Json = {"answer": {"type": "string", "title": "Answer"}}
+    if question.get("choices"):
+        fields["answer"]["enum"] = question["choices"]
     if question.get("other"):
         fields["other"] = {"type": "string", "title": OTHER_ANSWER}
-    return {"type": "object", "properties": fields, "required": [] if question.get("other") else ["answer"]}
+    has_to_choose = question.get("choices") and not question.get("other")
+    return {"type": "object", "properties": fields, "required": ["answer"] if has_to_choose else []}
 
 
-def has_approval_form(question: Json) -> bool:
-    """Return whether the question is the approval of a call that allows more answers than yes and no."""
-    return is_approval(question) and bool(question.get("remember") or question.get("schema"))
-
-
-def make_approval_form(question: Json, asks: str) -> Json:
-    """Return the event that opens a form for the approval of a call, with the arguments that can be changed."""
+def make_approval_schema(question: Json) -> Json:
+    """Return the form for the approval of a call: the decision, the arguments that can be changed, and words."""
     decisions = [ONCE, ALWAYS] if question.get("remember") else [ONCE]
     changes = question.get("schema") or {}
     fields: Json = {"answer": {"type": "string", "title": "Decision", "enum": decisions, "default": ONCE}}
     for name, schema in changes.get("properties", {}).items():
-        fields[ARGUMENT + name] = {"title": name} | schema
+        fields[ARGUMENT + name] = schema | {"title": f"Change “{schema.get('title') or name}”"}
+    fields["words"] = {"type": "string", "title": WORDS, "description": IF_WORDS}
     required = ["answer", *(ARGUMENT + name for name in changes.get("required", []))]
-    schema = {"type": "object", "properties": fields, "required": required}
-    return make_form(question | {"placeholder": IF_DECLINED, "schema": schema}, asks)
+    return {"type": "object", "properties": fields, "required": required}
 
 
-def read_approval_form(question: Json, answer: Json) -> bool | str | Json | None:
-    """Return the result of an approval's form: the decision, with the arguments if they can be changed."""
-    if answer.get("action") not in ("accept", "decline", "cancel"):
-        return None
-    content = answer.get("content")
-    if answer["action"] != "accept" or not isinstance(content, dict) or content.get("answer") not in (ONCE, ALWAYS):
-        # Closing refuses, as in every dialog that asks about a call.
+def read_approval(question: Json, content: object) -> bool | str | Json:
+    """Return the decision of an approval's form: with words, with the arguments if they can be changed, or alone."""
+    if not isinstance(content, dict):
+        return False
+    if words := str(content.get("words") or "").strip():
+        return {"words": words}
+    if content.get("answer") not in (ONCE, ALWAYS):
         return False
     is_always = content["answer"] == ALWAYS
     if fields := (question.get("schema") or {}).get("properties"):
         return {"arguments": {name: content.get(ARGUMENT + name) for name in fields}, "always": is_always}
     return "always" if is_always else True
-
-
-def make_permission(question: Json, asks: str) -> Json:
-    """Return the event that opens Open WebUI's own dialog "Tool Permissions" for the approval of a call."""
-    name = show_invisible(CONTROL.sub(" ", f"{question['title']} · {asks}"))
-    call = {"id": question.get("tool_call_id"), "name": name, "arguments": show_values(question["arguments"])}
-    return {"type": "confirmation", "data": {"tool_call": call, "timeout_ms": FORM_TIMEOUT_MS}}
 
 
 def list_field_questions(question: Json) -> Iterator[tuple[str, Json]]:
@@ -2870,61 +2884,30 @@ def read_answer(question: Json, answer: object) -> bool | str | Json | None:
 
 def read_form_answer(question: Json, answer: Json) -> bool | str | Json | None:
     """Return the result of a form: its values, False if the user declines, None if they close it."""
-    if has_approval_form(question):
-        return read_approval_form(question, answer)
-    if answer.get("action") == "decline":
-        return None if question.get("choices") else False
-    if answer.get("action") != "accept":
-        return None
-    if question.get("url"):
-        return True
     content = answer.get("content")
-    if not isinstance(content, dict):
-        return None
-    return str(content.get("other") or content.get("answer") or "") if question.get("choices") else content
+    is_call = is_approval(question)
+    match answer.get("action"), question["kind"]:
+        case "accept", "confirmation":
+            return read_approval(question, content) if is_call else True
+        case "accept", _ if isinstance(content, dict):
+            is_text = question["kind"] == "input"
+            return str(content.get("other") or content.get("answer") or "") if is_text else content
+        case "decline", "confirmation" | "form":
+            return False
+        case "cancel", "confirmation" if not question.get("url"):
+            # Closing refuses, as in the plain dialog.
+            return False
+    return None
 
 
-def is_without_page(answer: object, seconds: float) -> bool:
-    """Return whether a dialog was not shown, from the result of Open WebUI and the seconds until it came.
-
-    The sessions of channels, automations and closed tabs have no page, and Open WebUI returns an error at once.
-    """
-    if not isinstance(answer, dict) or seconds >= MIN_DIALOG_SECONDS:
-        return False
-    return "error" in answer and not is_timed_out(answer)
+def is_unanswered(answer: object) -> bool:
+    """Return whether Open WebUI ended a dialog, and not the user: the page was closed, or shows another chat."""
+    return isinstance(answer, dict) and ("error" in answer or answer.get("status") == "cancelled")
 
 
-def is_timed_out(answer: object) -> bool:
-    """Return whether Open WebUI stopped waiting for a dialog, although the question may still be open."""
-    return isinstance(answer, dict) and "timed out" in str(answer.get("error"))
-
-
-def is_elsewhere(answer: object) -> bool:
-    """Return whether the page shows another chat: it then cancels forms and permissions in this way, unseen."""
-    return isinstance(answer, dict) and answer.get("status") == "cancelled"
-
-
-async def notify_page(page: Page, text: str) -> bool:
-    """Show a line in the user's page if it shows another chat; return whether it does.
-
-    A page ignores a `notification` of a chat that it does not show, so it is sent as one of the chat in view (0.12.4).
-    """
-    is_shown = False
-    # Otherwise the question is asked when the user comes back to its chat.
-    with log_failure("showed no notification"):
-        from open_webui.models.chats import Chats
-        from open_webui.socket.main import SESSION_POOL, get_event_emitter
-
-        user_id = str(page.user.get("id"))
-        for chat_id in (SESSION_POOL.get(page.session_id) or {}).get("chat_ids") or []:
-            chat = await Chats.get_chat_by_id_and_user_id(chat_id, user_id)
-            if chat is None or chat_id == page.chat_id:
-                continue
-            place = {"user_id": user_id, "chat_id": chat_id, "message_id": chat.chat["history"]["currentId"]}
-            emit = await get_event_emitter(place, update_db=False)
-            await emit({"type": "notification", "data": {"type": "info", "content": text}})
-            is_shown = True
-    return is_shown
+def is_gone(answer: object) -> bool:
+    """Return whether there is no page. A dialog that timed out may be opened again."""
+    return isinstance(answer, dict) and "error" in answer and "timed out" not in str(answer["error"])
 
 
 def spell_out(question: Json) -> Json:
@@ -2935,157 +2918,163 @@ def spell_out(question: Json) -> Json:
     return question | {"message": "\n".join([question["message"], "", *lines]).strip()} if lines else question
 
 
+# The pages of a user, by the ids of their sessions. In 0.12.4, `SESSION_POOL` has the chats that each page shows.
+
+
+def list_sessions(page: Page) -> list[str]:
+    """Return the sessions of the user's pages that show the chat."""
+    from open_webui.socket.main import SESSION_POOL
+
+    mine = {one: session for one, session in [*SESSION_POOL.items()] if session.get("id") == page.user.get("id")}
+    if not is_release(0, 12):
+        # It is unknown which chats pages show. They ignore dialogs of other chats.
+        return [page.session_id] if page.session_id in mine else [*mine]
+    return [one for one, session in mine.items() if page.chat_id in session.get("chat_ids", ())]
+
+
+async def ask_session(page: Page, session_id: str, event: Json) -> object:
+    """Open a dialog in one page, and return Open WebUI's result."""
+    from open_webui.socket.main import get_event_call
+
+    call = await get_event_call(page.metadata | {"session_id": session_id})
+    # With a session in its data, the dialog of a closed page does not move to another page, which has one already.
+    return await call(event | {"data": event["data"] | {"session_id": session_id}})
+
+
+async def call_person(page: Page, title: str) -> None:
+    """Show in the user's pages and in their list of chats that this chat waits for them, unless a page shows it."""
+    with log_failure("did not show that a chat waits for its user"):
+        if not is_release(0, 12):
+            return
+        if await asyncio.to_thread(list_sessions, page):
+            return
+        from open_webui.models.chats import Chats
+        from open_webui.socket.main import get_event_emitter
+
+        user_id = str(page.user["id"])
+        await Chats.mark_chat_unread_by_id(page.chat_id, user_id)
+        # A message that does not exist: only pages with other chats handle the event. They draw the title as it is.
+        place = {"user_id": user_id, "chat_id": page.chat_id, "message_id": uuid.uuid4().hex}
+        emit = await get_event_emitter(place, update_db=False)
+        await emit({"type": "chat:list", "data": {}})
+        toast = {"done": True, "title": show_invisible(title), "content": WAITS}
+        await emit({"type": "chat:completion", "data": toast})
+
+
 @dataclass(slots=True)
 class Reply:
-    """The answer to a question, for the server.
-
-    `is_asked`: the user was asked. `opened_at_seconds`: when the open dialog was opened, of the monotonic clock;
-    infinite if none is open.
-    """
+    """The answer to a question, for the server; `is_asked`: a user was shown the question."""
 
     is_asked: bool = False
     value: bool | str | Json | None = None
-    opened_at_seconds: float = math.inf
-
-    @property
-    def open_seconds(self) -> float:
-        """How long the dialog has been open; negative if none is."""
-        return time.monotonic() - self.opened_at_seconds
-
-
-class QuestionQueue:
-    """Queues the questions of all runs in one page, because a second dialog would replace the first."""
-
-    def __init__(self) -> None:
-        self.dialog = asyncio.Lock()
-        self._open = 0
-        self._shown = 0
-        self._count = 0
-
-    @contextmanager
-    def join(self) -> Iterator[Callable[[], str]]:
-        """Count a question as long as it is open.
-
-        Yields a function that counts it as shown, and returns its number, for example "1 of 2", or "" if it is the
-        only one.
-        """
-        if not self._open:
-            self._shown = self._count = 0
-        self._open += 1
-        self._count += 1
-        number = 0
-
-        def show() -> str:
-            nonlocal number
-            if not number:
-                self._shown += 1
-                number = self._shown
-            return f"{number} of {self._count}" if self._count > 1 else ""
-
-        try:
-            yield show
-        finally:
-            self._open -= 1
-            if not number:
-                self._count -= 1
-
-
-def find_queue(page: Page) -> QuestionQueue:
-    """Return the question queue of the page; a new queue if Open WebUI names no session.
-
-    The queues are in `app.state` of Open WebUI, which all functions share, so that several pipes share them too.
-    """
-    queue = QuestionQueue()
-    if not page.session_id or page.request is None:
-        return queue
-    shared = page.request.app.state
-    if not hasattr(shared, QUEUES_ATTRIBUTE):
-        setattr(shared, QUEUES_ATTRIBUTE, WeakValueDictionary())
-    # The key includes the user, because the browser chooses the session id.
-    key = str(page.user.get("id")), page.session_id
-    found: QuestionQueue = getattr(shared, QUEUES_ATTRIBUTE).setdefault(key, queue)
-    return found
 
 
 class Dialogs:
-    """Asks the questions of one answer in Open WebUI's dialogs, one after another."""
+    """Asks the questions of one answer, one after another, in every page of the user that shows the chat."""
 
-    def __init__(self, page: Page, agent_name: str, approvals: str, page_seconds: float) -> None:
-        """Prepare to ask; `approvals` is the valve, and `page_seconds` the time until a new chat's page is ready."""
+    def __init__(self, page: Page, agent_name: str, turn: asyncio.Lock, page_seconds: float) -> None:
+        """Prepare to ask.
+
+        Args:
+            page: The parameters of the answer.
+            agent_name: Who asks.
+            turn: The lock of the chat, because a second plain dialog in a page would replace the first one.
+            page_seconds: The time until a new chat's page is ready.
+        """
+        self.agent_name = agent_name
         self._page = page
-        self._agent_name = agent_name
-        # Approvals are forms, with the choice to allow the tool always and with the call's arguments.
-        self._has_approval_forms = approvals == "form"
         self._ready_at_seconds = time.monotonic() + page_seconds
-        self._queue = find_queue(page)
-        self._order = asyncio.Lock()
+        self._turn = turn
+        self._is_new = bool(page.session_id)  # The page of the request may not have joined its new chat yet.
+        self._has_called = False
 
-    async def ask(self, question: Json, is_open: Callable[[], bool]) -> Reply | None:
-        """Return the user's reply; None if the question is no longer open before it is shown."""
+    async def ask(self, question: Json) -> Reply:
+        """Return the user's reply. An approval that can wait is asked only while a page shows the chat."""
         reply = Reply()
         if self._page.ask_user is None:
             return reply
         try:
-            async with asyncio.timeout(question.get("timeout_seconds")):
-                # Later questions also wait while the page shows another chat, so that they keep their order.
-                with self._queue.join() as show:
-                    async with self._order:
-                        return await self._ask_until_shown(question, reply, show, is_open)
-        except Exception as error:
-            reply.is_asked = reply.open_seconds >= MIN_DIALOG_SECONDS
-            if isinstance(error, TimeoutError):
-                log.info("Callboard: the user gave no answer in time")
-            else:
-                log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
-        return reply
-
-    async def _ask_until_shown(
-        self, question: Json, reply: Reply, show: Callable[[], str], is_open: Callable[[], bool]
-    ) -> Reply | None:
-        is_notified = False
-        while True:
-            async with self._queue.dialog:
+            async with asyncio.timeout(question.get("timeout_seconds")), self._turn:
                 # The page of a new chat ignores events until it knows the chat's id (before 0.12).
                 await asyncio.sleep(self._ready_at_seconds - time.monotonic())
-                if not is_open():
-                    return None
-                reply.opened_at_seconds = time.monotonic()
-                answer = await self._open(question, show())
-            if is_elsewhere(answer):
-                reply.opened_at_seconds = math.inf
-                # A page that leaves the chat needs a moment until Open WebUI knows which chat it shows.
-                await asyncio.sleep(ELSEWHERE_SECONDS)
-                if not is_notified:
-                    is_notified = await notify_page(self._page, f"{self._agent_name} asks: {question['title']}")
-            elif not (is_timed_out(answer) and question.get("timeout_seconds")):
-                reply.value = read_answer(question, answer)
-                reply.is_asked = not is_without_page(answer, reply.open_seconds)
-                return reply
+                await self._ask_pages(question, reply)
+        except TimeoutError:
+            log.info("Callboard: the user gave no answer in time")
+        except Exception as error:
+            log.warning("Callboard: the user gave no answer (%s)", type(error).__name__, exc_info=True)
+        return reply
 
-    async def _open(self, question: Json, place: str) -> object:
-        """Open the question's dialog, and return Open WebUI's result; `place` is its number, for example "1 of 2"."""
-        asks = f"{self._agent_name} asks{f' ({place})' if place else ''}"
-        if is_release(0, 12):  # With its form and its "Tool Permissions".
-            if is_form(question):
-                return await self._show(make_form(question, asks))
-            if self._has_approval_forms and has_approval_form(question):
-                return await self._show(make_approval_form(question, asks))
-            # In a chat that is not saved, Open WebUI itself allows every call if its setting says so.
-            if self._page.is_saved and isinstance(question.get("arguments"), dict):
-                return await self._show(make_permission(question, asks))
+    async def _ask_pages(self, question: Json, reply: Reply) -> None:
+        """Ask in each page, also in those that open the chat later, until the first answer."""
+        asking: dict[str, asyncio.Task[object]] = {}
+        try:
+            while await self._ask_new_pages(question, asking):
+                if not asking:
+                    continue
+                done, _ = await asyncio.wait(
+                    asking.values(), timeout=PAGE_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                reply.is_asked = reply.is_asked or not done
+                for session_id in [one for one, task in asking.items() if task in done]:
+                    answer = asking.pop(session_id).result()
+                    if not is_unanswered(answer):
+                        reply.value, reply.is_asked = read_answer(question, answer), True
+                        return
+                    if not session_id and is_gone(answer):
+                        return
+                    self._is_new = self._is_new and session_id != self._page.session_id
+                if done:
+                    # Open WebUI knows a moment later that a page has left the chat.
+                    await asyncio.sleep(PAGE_POLL_SECONDS)
+        finally:
+            for task in asking.values():
+                task.cancel()
+
+    async def _ask_new_pages(self, question: Json, asking: dict[str, asyncio.Task[object]]) -> bool:
+        """Ask in the pages that are not in `asking`; return False if the call waits because there is no page."""
+        pages = await self._list_pages()
+        for session_id in asking.keys() - pages.keys():
+            # A plain dialog would stay open in a page that has left the chat, and never be answered.
+            asking.pop(session_id).cancel()
+        for session_id, ask in pages.items():
+            if session_id not in asking:
+                asking[session_id] = asyncio.create_task(self._open(question, ask))
+        if asking:
+            return True
+        if question.get("can_wait"):
+            return False
+        if not self._has_called:
+            self._has_called = True
+            await call_person(self._page, f"{self.agent_name} asks: {question['title']}")
+        await asyncio.sleep(PAGE_POLL_SECONDS)
+        return True
+
+    async def _list_pages(self) -> dict[str, AskUser]:
+        """Return functions that ask in the pages, by session; "" is the page of a chat that is not saved."""
+        assert self._page.ask_user
+        if self._page.is_saved:
+            with suppress(ImportError):
+                sessions = await asyncio.to_thread(list_sessions, self._page)
+                if self._page.session_id in sessions:
+                    self._is_new = False
+                elif self._is_new:
+                    sessions.append(self._page.session_id)
+                return {one: partial(ask_session, self._page, one) for one in sessions}
+        return {"": self._page.ask_user}
+
+    async def _open(self, question: Json, ask: AskUser) -> object:
+        """Open the question's dialog in one page, and return Open WebUI's result."""
+        if is_release(0, 12) and question["kind"] != "password":
+            return await ask(make_form(question, self.agent_name))
         if question["kind"] != "form":
-            return await self._show(make_dialog(spell_out(question), self._agent_name, place))
+            return await ask(make_dialog(spell_out(question), self.agent_name))
         values: Json = {}
         for name, asked in list_field_questions(question):
-            answer = await self._show(make_dialog(asked, self._agent_name, place))
+            answer = await ask(make_dialog(asked, self.agent_name))
             if answer is False or isinstance(answer, dict):
                 return answer
             values[name] = answer
         return {"action": "accept", "content": values}
-
-    async def _show(self, event: Json) -> object:
-        assert self._page.ask_user
-        return await self._page.ask_user(event)
 
 
 async def never_run() -> str:
@@ -3120,6 +3109,7 @@ class AnswerStream:
         self._saved_tasks: list[Json] | None = None
         self._is_disconnected = False
         self._requests: dict[str, asyncio.Task[None]] = {}  # The server's questions and requests for tools, by id.
+        self._questions: dict[str, Json] = {}
 
     async def stream(self) -> AsyncGenerator[Json, None]:
         """Yield the updates of the answer for Open WebUI. If the user stops it, the last updates close every block.
@@ -3161,6 +3151,9 @@ class AnswerStream:
                     run_in_background(self._mend_message(open_webui))
             self._disconnect(reader, cancels_run=False)
             run_in_background(self._save_new_tasks())
+            if parked := [call.id for call in self.transcript.parked]:
+                titles = [one["title"] for one in self._questions.values() if one.get("tool_call_id") in parked]
+                run_in_background(call_person(self._page, f"{self._dialogs.agent_name}: {(titles or [WAITS])[0]}"))
 
     async def _follow(self, reader: asyncio.Task[None], queue: asyncio.Queue[Json | None]) -> AsyncIterator[Json]:
         """Yield the updates for the events in the queue until the answer has ended; raises the reader's error."""
@@ -3171,6 +3164,7 @@ class AnswerStream:
                     await self._handle(event)
                 finally:
                     self.transcript.apply(event)
+                    self._close_answered()
             elif reader.done():
                 reader.result()
             if queue.empty():
@@ -3247,6 +3241,8 @@ class AnswerStream:
                 # A server that takes the run over sends open requests again.
                 request_id = str(event["request_id"])
                 if request_id not in self._requests:
+                    if event["type"] == "input_request":
+                        self._questions[request_id] = event
                     work = self._ask(event) if event["type"] == "input_request" else self._run_tool(event)
                     self._requests[request_id] = asyncio.create_task(work)
             case "tool_call_error":
@@ -3275,8 +3271,16 @@ class AnswerStream:
 
     async def _ask(self, question: Json) -> None:
         """Ask the user, and send the reply to the server."""
-        if reply := await self._dialogs.ask(question, lambda: self.transcript.is_waiting(question)):
-            await self._answer(question, reply.value, asked=reply.is_asked)
+        reply = await self._dialogs.ask(question)
+        await self._answer(question, reply.value, asked=reply.is_asked)
+
+    def _close_answered(self) -> None:
+        """Close the dialogs of questions that were answered elsewhere, or whose calls have ended."""
+        for request_id, question in [*self._questions.items()]:
+            if not self.transcript.is_waiting(question):
+                del self._questions[request_id]
+                # Not kept: a server that takes the run over may send an open question again.
+                self._requests.pop(request_id).cancel()
 
     async def _run_tool(self, request: Json) -> None:
         """Run a tool of Open WebUI, and send its result to the server; None if it did not end in time."""
@@ -3377,11 +3381,6 @@ class Pipe:
             default="details",
             description="How tool calls are drawn.",
         )
-        APPROVALS: Literal["permission", "form"] = Field(
-            default="permission",
-            description="How Open WebUI 0.12 asks about calls: its own dialog, or a form with 'Allow always' in which "
-            "the arguments can be changed.",
-        )
         ACCESS: str = Field(
             default="",
             description="Who sees agents that Open WebUI has no entry for yet: everyone, admins or group:NAME.",
@@ -3400,6 +3399,7 @@ class Pipe:
         self.timing = Timing()
         self._agents: list[Json] = []
         self._adding = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def pipes(self) -> list[Json]:
         """Return the agents for the model list; if the server cannot be used, the last known and an error entry."""
@@ -3482,6 +3482,29 @@ class Pipe:
             log.info("Callboard: an answer cannot be looked for: %s", problem)
             return None
 
+    async def find_actions(self, user_id: str, chat_id: str, message_id: str, output: list[Json]) -> dict[str, str]:
+        """Return the buttons of pending cards, "approve" or "reject", whose calls were answered in another place.
+
+        The server is sent the cards that the user has denied, which Open WebUI tells nobody while others are pending.
+        """
+        client = self._connect({"id": user_id})
+        cards = [item for item in output if is_card(item) and not item.get("approved")]
+        try:
+            waiting = await client.list_waiting(chat_id)
+            for card in cards:
+                if card.get("status") == "rejected" and (run_id := waiting.get(card["call_id"])):
+                    client.run_id = run_id
+                    await client.answer_approvals({card["call_id"]: False})
+            pending = [str(card["call_id"]) for card in cards if card.get("status") == "pending"]
+            if waiting.keys() >= {*pending}:
+                return {}
+            answer = await client.find_answer(chat_id, message_id)
+        except ServerProblem as problem:
+            log.info("Callboard: it is not known whether calls still wait: %s", problem)
+            return {}
+        actions = {call_id: answer.find_action(call_id) for call_id in pending if call_id not in waiting}
+        return {call_id: action for call_id, action in actions.items() if action}
+
     def restore(
         self,
         answer: LeftAnswer | None,
@@ -3544,7 +3567,8 @@ class Pipe:
         # which is always the first model of a chat with several models.
         names = {agent["id"]: agent["name"] for agent in self._agents}
         agent_name = names.get(page.agent_id, page.agent_id)
-        dialogs = Dialogs(page, agent_name, self.valves.APPROVALS, self.timing.page_seconds)
+        turn = self._turns.setdefault(page.chat_id or page.session_id, asyncio.Lock())
+        dialogs = Dialogs(page, agent_name, turn, self.timing.page_seconds)
         return AnswerStream(page, client, read, emitter, transcript, dialogs, tools)
 
     def _go_on(self, page: Page, message: Json, tools: Json | None) -> AnswerStream:

@@ -216,6 +216,9 @@ class ToolCallStart(CallEvent):
     parent_call_id: str = Field(default="", exclude_if=not_)
 
 
+WAITING_STATUSES = ("pending", "asking")
+"""The statuses of a call while its user is asked: whether it may run, or what its running tool wants to know."""
+
 FROM_TEXT_STATUS = "from_text"
 """The first status of a call whose start has `from_text`: clients show it as a step of the call."""
 
@@ -309,7 +312,7 @@ class Source(Event):
 class InputRequest(Event):
     """The agent asks the user a question, and waits for at most `timeout_seconds`.
 
-    An approval may wait longer, see `parked`.
+    An approval with `can_wait` may wait longer, see `parked`. A client that cannot show it now answers null.
 
     The answer to a `confirmation` is true or false, and to an `input` or a `password` a text. The answer to a `form` is
     an object, or false if the user declines to fill it in. Every answer is null if the user gave none. `request_id` has
@@ -322,7 +325,9 @@ class InputRequest(Event):
 
     A `confirmation` with a `url` (http or https) asks the user to open it; true says that they have. `arguments` are
     those of the call that a `confirmation` would allow, the same as in `message`; a text if they are too large. With
-    `remember`, the text `always` is an answer too: later calls of this tool in this chat then run without a question.
+    `remember`, the text `always` is an answer too: the calls of this tool in this chat that ask now or later then run.
+
+    The object `{"words": …}` refuses the call that a `confirmation` would allow, and the model reads the user's words.
 
     If such a `confirmation` has a `schema`, the user may change these arguments, whose values are the defaults of the
     form. The answer may then be an object, which allows the call: `arguments` has the values of all fields of the form,
@@ -354,6 +359,7 @@ class InputRequest(Event):
         default=None, exclude_if=is_none
     )
     remember: bool = Field(default=False, exclude_if=not_)
+    can_wait: bool = Field(default=False, exclude_if=not_)
     tool_fingerprint: Name = Field(default="", exclude_if=not_)
     tool_call_id: str | None = None
     timeout_seconds: float | None = Field(default=None, gt=0)

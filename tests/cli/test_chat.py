@@ -172,35 +172,47 @@ async def test_no_password_is_asked_for_where_typed_characters_are_shown(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("keys", "comes"), [("y\n", "2 seats for As You Like It are sold."), ("\n", "Declined: it was not run.")]
+    ("keys", "comes"),
+    [
+        ("y\n", "2 seats for As You Like It are sold."),
+        ("\n", "Declined: it was not run."),
+        ("Yes, but in row 3\n", "Declined: it was not run."),
+    ],
 )
 async def test_a_call_that_needs_approval_runs_after_a_yes_and_nothing_else(
     tmp_path: Path, keys: str, comes: str
 ) -> None:
     async with asked(tmp_path, demo_agent(pace=0), "approve") as terminal:
-        await terminal.shows("Run sell_ticket?", "seats: 2", "Yes or no? [y/N]")
+        await terminal.shows("Run sell_ticket?", "seats: 2", "Yes, no, or what to do instead? [y/N]")
         terminal.types(keys)
         assert await terminal.ends() == 0
         assert comes in terminal.text
         assert ("are sold" in terminal.text) == ("are sold" in comes)
 
 
-async def test_a_tool_is_allowed_always_in_a_chat(tmp_path: Path) -> None:
+async def test_a_tool_is_allowed_always_in_a_chat_or_refused_with_words(tmp_path: Path) -> None:
     answers: list[object] = []
+    given = ("a", "always", "y", "n", "", "Ask Ada")
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
-        for number, answer in enumerate(("a", "always", "y", "n", "")):
-            question = InputRequest(request_id=f"{number}", kind="confirmation", title=f"Run {answer}?", remember=True)
+        for number, answer in enumerate(given):
+            question = InputRequest(
+                request_id=f"{number}",
+                kind="confirmation",
+                title=f"Run {answer}?",
+                remember=True,
+                tool_call_id="c",
+            )
             answers.append(await context.ask(question))
         yield Message(content="Asked.")
 
     async with asked(tmp_path, ScriptedAgent(script), "hi") as terminal:
-        for answer in ("a", "always", "y", "n", ""):
+        for answer in given:
             await terminal.shows(f"Run {answer}?")
             await terminal.until(lambda: terminal.text.endswith("[y/N/a]"))
             terminal.types(f"{answer}\n")
         assert await terminal.ends() == 0
-    assert answers == ["always", "always", True, False, False]
+    assert answers == ["always", "always", True, False, False, {"words": "Ask Ada"}]
 
 
 async def test_characters_typed_before_the_question_do_not_answer_it(tmp_path: Path) -> None:
@@ -324,7 +336,7 @@ async def test_an_answer_to_a_question_that_was_answered_elsewhere_is_not_accept
         serving(tmp_path, demo_agent(pace=0)) as service,
         in_terminal(tmp_path, "chat", "demo", "approve", "--url", url(service)) as terminal,
     ):
-        await terminal.shows("Yes or no?")
+        await terminal.shows("Yes, no, or what to do instead?")
         [run] = service.state.runs
         body = {"request_id": "approve:call_0_0", "value": True}
         assert (await service.client.post(f"/v1/runs/{run.run_id}/input", json=body)).status_code == 202

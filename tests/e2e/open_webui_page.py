@@ -82,7 +82,7 @@ class Chat:
     def __init__(self, page: Page, url: str, artifacts: Path) -> None:
         self.page = page
         self._url = url
-        self._artifacts = artifacts
+        self.artifacts = artifacts
         self._answers = 0
 
     @classmethod
@@ -160,7 +160,7 @@ class Chat:
     async def in_another_tab(self) -> Chat:
         """The same chat, opened in a second tab."""
         await self.page.wait_for_url(re.compile(r"/c/[0-9a-f-]+"))
-        other = Chat(await self.page.context.new_page(), self._url, self._artifacts)
+        other = Chat(await self.page.context.new_page(), self._url, self.artifacts)
         other._answers = self._answers
         await other._show(self.page.url)
         return other
@@ -258,8 +258,8 @@ class Chat:
 
     async def screenshot(self, name: str) -> None:
         """Keep what is on screen among the artefacts."""
-        self._artifacts.mkdir(parents=True, exist_ok=True)
-        await self.page.screenshot(path=self._artifacts / f"{name}.png", animations="disabled")
+        self.artifacts.mkdir(parents=True, exist_ok=True)
+        await self.page.screenshot(path=self.artifacts / f"{name}.png", animations="disabled")
 
     async def _press(self, message: Locator, button: str) -> None:
         await message.hover()
@@ -382,39 +382,36 @@ class Content:
         await expect(page.locator('#message-input-container [class*="spinner"]')).to_have_count(0)
 
 
-class Dialog:
-    """Open WebUI's own dialog in a page: it asks, and is answered."""
+class Question:
+    """The question whether a call may run: a form, or before 0.12 a dialog."""
 
-    def __init__(self, chat: Chat) -> None:
-        self._page = chat.page
-        self._confirm = chat.page.get_by_role("button", name=_find_button("Confirm"))
+    def __init__(self, chat: Chat, version: str) -> None:
+        is_form = not version.startswith("0.11.")
+        self._allow, self._refuse = ("Submit", "Decline") if is_form else ("Confirm", "Cancel")
+        button = chat.page.get_by_role("button", name=self._allow, exact=True)
+        self.window = chat.page.locator("[role=dialog], body > .fixed").filter(has=button).last
+        self._message = self.window.locator("form > p, pre").first
 
-    @property
-    def window(self) -> Locator:
-        """The dialog."""
-        return self._page.locator("body > .fixed").filter(has=self._confirm)
-
-    async def wait(self, title: str, message: str = "", timeout_ms: float = TIMEOUT_MS) -> None:
-        """Return once a dialog of that title, with that text in its message, is open."""
-        await expect(self.window.get_by_text(title).first).to_be_visible(timeout=timeout_ms)
-        await expect(self.window.locator("pre")).to_contain_text(message)
+    async def wait(self, title: str, message: str = "") -> None:
+        """Return once a question of that title, with that text in its message, is open."""
+        await expect(self.window.get_by_text(title).first).to_be_visible(timeout=TIMEOUT_MS)
+        await expect(self._message).to_contain_text(message)
 
     async def message(self) -> str:
         """What is asked, to the letter."""
-        return str(await self.window.locator("pre").evaluate("message => message.textContent"))
+        return str(await self._message.evaluate("message => message.textContent"))
 
-    async def press(self, button: str) -> None:
-        """Answer with a button."""
-        await self.window.get_by_role("button", name=_find_button(button)).click()
+    async def allow(self) -> None:
+        """Allow the call, as the form is."""
+        await self.window.get_by_role("button", name=self._allow, exact=True).click()
+
+    async def refuse(self) -> None:
+        """Refuse the call."""
+        await self.window.get_by_role("button", name=self._refuse, exact=True).click()
 
     async def expect_none(self) -> None:
         """Nothing is asked."""
-        await expect(self.window).to_have_count(0)
-
-
-def _find_button(name: str) -> re.Pattern[str]:
-    """A button's name, or the one that it has in "Tool Permissions"."""
-    return re.compile({"Confirm": "^(Confirm|Allow)$", "Cancel": "^(Cancel|Deny)$"}.get(name, f"^{name}$"))
+        await expect(self.window).to_have_count(0, timeout=TIMEOUT_MS)
 
 
 class Form:

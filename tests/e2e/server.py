@@ -183,17 +183,23 @@ class Server:
 
     async def get(self, path: str, user_id: str) -> httpx.Response:
         """The server's answer for that user."""
-        headers = {"Authorization": f"Bearer {self._key}"}
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False, headers=headers, timeout=60) as client:
-            return await client.get(path, params={"user_id": user_id})
+        return await self._request("GET", path, user_id)
 
-    async def answer(self, run_id: str, user_id: str, request_id: str, value: object) -> None:
-        """Answer a question of a run as another client of that user does."""
+    async def list_waiting(self, user_id: str) -> dict[str, str]:
+        """The addresses to answer the user's waiting calls at, by their arguments."""
+        listed = (await self._request("GET", "/v1/approvals", user_id)).json()["approvals"]
+        return {one["arguments"]: f"/v1/runs/{one['run_id']}/input?{one['request_id']}" for one in listed}
+
+    async def answer(self, waiting: str, user_id: str, value: object) -> None:
+        """Answer a waiting call as another client of the server does."""
+        path, _, request_id = waiting.partition("?")
+        answer = {"request_id": request_id, "value": value}
+        (await self._request("POST", path, user_id, answer)).raise_for_status()
+
+    async def _request(self, method: str, path: str, user_id: str, body: object = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._key}"}
         async with httpx.AsyncClient(base_url=self.url, trust_env=False, headers=headers, timeout=60) as client:
-            body = {"request_id": request_id, "value": value}
-            response = await client.post(f"/v1/runs/{run_id}/input", json=body, params={"user_id": user_id})
-            response.raise_for_status()
+            return await client.request(method, path, params={"user_id": user_id}, json=body)
 
 
 class Script:

@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 import install_pipe
 from tests.e2e.conftest import OpenWebUI, install
-from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Content, Dialog
+from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Content, Question
 from tests.e2e.server import Server
 from tests.fakes.embeddings import EmbeddingServer
 from tests.fakes.http_server import HttpServer
@@ -203,18 +203,18 @@ async def test_workspace_tool_runs_as_the_user_who_asks_and_as_often_as_the_user
         settings = {"ui": {"params": {"tool_approval_mode": mode}}}
         await asyncio.to_thread(user.post, "/api/v1/users/user/settings/update", settings)
         async with chat_of(browser, user, open_webui, artifacts) as chat:
-            dialog = Dialog(chat)
+            question = Question(chat, open_webui.version)
             await open_with_tool(chat, workspace_tool)
             await chat.send('use whoami {"greeting": "Hello"}')
             if mode == "ask":
-                await dialog.wait("Run whoami?", '"greeting": "Hello"')
-                await dialog.press("Confirm")
+                await question.wait("Run whoami?", "greeting: Hello")
+                await question.allow()
             await chat.wait_until_finished()
             assert f"Hello {name}, the code" in await chat.result("whoami")
             if mode == "ask":
                 await chat.send('use whoami {"greeting": "Hello"}')
-                await dialog.wait("Run whoami?")
-                await dialog.press("Cancel")
+                await question.wait("Run whoami?")
+                await question.refuse()
                 await chat.wait_until_finished()
                 assert "the user refused it" in server.turns[-1].results[0]
     assert server.turns[-1].offered == ["whoami"]

@@ -15,13 +15,25 @@ from pydantic import BaseModel
 
 from callboard import report_status
 from callboard.agents import AgentLike
-from callboard_protocol import InputRequest, ToolCallArgsDelta, ToolCallError, Usage
-from tests.fakes.openai_server import Answer, Body
-from tests.frameworks.agno_agents import Made, add, crew, solo
+from callboard_protocol import (
+    Done,
+    Event,
+    InputRequest,
+    Message,
+    Parked,
+    ToolCallArgsDelta,
+    ToolCallComplete,
+    ToolCallError,
+    Usage,
+)
+from tests.fakes.openai_server import Answer, Body, OpenAIServer
+from tests.frameworks import stage
+from tests.frameworks.agno_agents import Made, add, asks_another, crew, solo
 from tests.frameworks.openai_agents_stage import offered
 from tests.frameworks.scenario import ADD, calls, says, scenario
 from tests.frameworks.stage import perform
 from tests.frameworks.toolbox import Toolbox
+from tests.serving import Service, numbered, request, serving
 
 
 class Weather(BaseModel):
@@ -308,6 +320,188 @@ async def test_paused_tool_gets_answer_or_model_gets_reason(
     assert seen.lines(in_order=True)[-2:] == ["say So be it.", "done stop"]
     failed = [event for event in seen.events if isinstance(event, ToolCallError)]
     assert bool(failed) == (told != "5")
+
+
+# --- A call that waits while its run has ended -----------------------------------------------------------------------
+
+
+async def allow_later(
+    made: stage.Made, script: Any, tmp_path: Path, *, confirm_tools: list[str]
+) -> tuple[list[Event], list[Body]]:
+    """The events and requests of a run whose questions are not asked; another server gets the answer *Allow*.
+
+    The run ends at the first server if no call waits.
+    """
+    toolbox = Toolbox()
+    seen: list[Event] = []
+
+    async def answer(service: Service, value: Any, **more: Any) -> None:
+        asked = [event.request_id for event in seen if isinstance(event, InputRequest)]
+        given = {"request_id": asked[-1], "value": value, **more}
+        assert (await service.client.post("/v1/runs/r/input?user_id=ann", json=given)).status_code == 202
+
+    async with OpenAIServer(script) as model:
+        async with (
+            made.agent(model.base_url, (), toolbox) as agent,
+            serving(tmp_path, agent, confirm_tools=confirm_tools) as service,
+        ):
+            ids = {"agent": "agent", "run_id": "r", "chat_id": "c", "message_id": "m", "user": {"id": "ann"}}
+            body = request(**ids, approvals_wait=True)
+            async with service.client.stream("POST", "/v1/runs", json=body) as response:
+                async for _, event in numbered(response):
+                    seen.append(event)
+                    if isinstance(event, InputRequest):
+                        await answer(service, None, asked=False)
+        if not isinstance(seen[-1], Parked):
+            return seen, model.requests
+        async with (
+            made.agent(model.base_url, (), toolbox) as agent,
+            serving(tmp_path, agent, confirm_tools=confirm_tools) as service,
+        ):
+            await answer(service, True)
+            async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
+                seen.clear()
+                async for _, event in numbered(response):
+                    seen.append(event)
+                    if isinstance(event, InputRequest) and event.kind == "form":
+                        await answer(service, {"b": 3})
+    return seen, model.requests
+
+
+def results_of(events: list[Event]) -> list[str]:
+    return [event.result for event in events if isinstance(event, ToolCallComplete)]
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.content for event in events if isinstance(event, Message))
+
+
+async def test_generator_beside_a_waiting_call_runs_once_before_it(tmp_path: Path) -> None:
+    crawled: list[str] = []
+
+    async def crawl(site: str) -> AsyncIterator[str]:
+        """Crawls."""
+        crawled.append(site)
+        yield "page 1"
+
+    script = [calls(("travel", '{"place": "Rome"}'), ("crawl", '{"site": "x"}')), says("Done.")]
+    made = solo(crawl, Toolbox().plain("travel"))
+    seen, requests = await allow_later(made, script, tmp_path, confirm_tools=["travel"])
+    assert isinstance(seen[-1], Done)
+    assert results_of(seen) == ["page 1", "in Rome"]
+    assert crawled == ["x"]
+    assert sorted(one["content"] for one in requests[1]["messages"] if one["role"] == "tool") == ["in Rome", "page 1"]
+
+
+async def test_question_beside_a_waiting_call_is_asked_after_its_approval(tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    asks = tool(**INPUT)(Toolbox().plain("add"))
+    script = [calls(("add", '{"a": 2}'), ("travel", '{"place": "Rome"}')), says("Done.")]
+    made = solo(asks, Toolbox().plain("travel"))
+    seen, requests = await allow_later(made, script, tmp_path, confirm_tools=["travel"])
+    assert (sorted(results_of(seen)), text_of(seen)) == (["5", "in Rome"], "Done.")
+    assert sorted(one["content"] for one in requests[1]["messages"] if one["role"] == "tool") == ["5", "in Rome"]
+
+
+async def test_reason_of_a_waiting_tool_that_stops_the_run_is_the_answer(tmp_path: Path) -> None:
+    from agno.exceptions import StopAgentRun
+
+    def book() -> str:
+        """Books."""
+        raise StopAgentRun("All sold out.")
+
+    script = [calls(("book", "{}"), before="I try. ")]
+    seen, _ = await allow_later(solo(book), script, tmp_path, confirm_tools=["book"])
+    assert (text_of(seen), seen[-1]) == ("I try. All sold out.", Done())
+
+
+@pytest.mark.parametrize("fields", [{"output_schema": Weather}, {"tool_call_limit": 1}])
+async def test_call_waits_with_an_answer_that_is_not_streamed_and_below_agnos_limit(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    script = [calls(("travel", '{"place": "Rome"}'), ("travel", '{"place": "Oslo"}')), says('{"city": "Rome"}')]
+    if "output_schema" in fields:
+        script[0] = calls(("travel", '{"place": "Rome"}'))
+    made = solo(Toolbox().plain("travel"), **fields)
+    seen, _ = await allow_later(made, script, tmp_path, confirm_tools=["travel"])
+    assert results_of(seen) == ["in Rome"]
+    assert json.loads(text_of(seen)) == {"city": "Rome"}
+
+
+async def test_hook_that_asks_the_agents_model_is_not_given_the_answer_with_the_waiting_call(tmp_path: Path) -> None:
+    from agno.models.message import Message as Asked
+
+    judged: list[Any] = []
+
+    async def judge(run_input: Any, agent: Any) -> None:
+        judged.append((await agent.model.aresponse(messages=[Asked(role="user", content="Rude?")])).content)
+
+    travel = calls(("travel", '{"place": "Rome"}'))
+    script = {"Rude?": says("No."), "hi": travel, "in Rome": says("Done.")}
+    made = solo(Toolbox().plain("travel"), pre_hooks=[judge])
+    seen, _ = await allow_later(
+        made, lambda body: script[body["messages"][-1]["content"]], tmp_path, confirm_tools=["travel"]
+    )
+    assert (judged, results_of(seen), text_of(seen)) == (["No.", "No."], ["in Rome"], "Done.")
+
+
+@pytest.mark.parametrize("confirm_tools", [[], ["travel"]])
+async def test_leaders_call_waits_beside_a_delegation(confirm_tools: list[str], tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    toolbox = Toolbox()
+    travel = tool(requires_confirmation=not confirm_tools)(toolbox.plain("travel"))
+    where = '{"place": "Rome"}'
+    delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "2 + 3"}')
+
+    def leader_asks(body: Body) -> Answer:
+        answer = asks_member(ADD)(body)
+        is_first = body["messages"][-1]["role"] != "tool" and "travel" in offered(body)
+        return calls(("travel", where), delegation) if is_first else answer
+
+    seen, requests = await allow_later(crew(add, tools=[travel]), leader_asks, tmp_path, confirm_tools=confirm_tools)
+    assert results_of(seen) == ["5", "I say 5.", "in Rome"]
+    assert (text_of(seen), len(requests)) == ("The crew says 5.", 4)
+
+
+@pytest.mark.parametrize("is_beside_waiting", [False, True])
+async def test_members_call_does_not_wait(is_beside_waiting: bool, tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    toolbox = Toolbox()
+    wipe, travel = (tool(requires_confirmation=True)(toolbox.plain(name)) for name in ("wipe", "travel"))
+    asks = asks_member(("wipe", '{"disk": "C"}'))
+    delegation = ("delegate_task_to_member", '{"member_id": "adder", "task": "wipe"}')
+
+    def asks_both(body: Body) -> Answer:
+        is_first = body["messages"][-1]["role"] != "tool" and "travel" in offered(body)
+        return calls(("travel", '{"place": "Rome"}'), delegation) if is_first else asks(body)
+
+    made = crew(wipe, tools=[travel] if is_beside_waiting else [])
+    seen, _ = await allow_later(made, asks_both, tmp_path, confirm_tools=[])
+    [error] = [event for event in seen if isinstance(event, ToolCallError)]
+    assert (error.tool_name, toolbox.wiped) == ("wipe", [])
+    assert results_of(seen) == ["I say 5.", *["in Rome"] * is_beside_waiting]
+    assert text_of(seen) == "The crew says 5."
+
+
+@pytest.mark.parametrize("way", ["awaits", "passes_events_on", "in_a_thread_streamed"])
+async def test_approved_call_of_an_agent_in_a_tool_runs_also_if_its_run_is_streamed(way: str, tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    toolbox = Toolbox()
+    wipe = tool(requires_confirmation=True)(toolbox.plain("wipe"))
+
+    def script(body: Body) -> Answer:
+        ended = body["messages"][-1]["role"] == "tool"
+        if "wipe" in offered(body):
+            return says("Wiped.") if ended else calls(("wipe", '{"disk": "C"}'))
+        return says("Done.") if ended else calls(("ask_other", '{"task": "wipe"}'))
+
+    seen, _ = await perform(asks_another(wipe, way=way), scenario(script, reply=True), tmp_path)
+    assert toolbox.wiped == ["C"]
+    assert {"ask 2 Run wipe?", "result 2 C is empty", "result 1 Wiped."} < set(seen.lines(in_order=True))
 
 
 # --- Teams: the members' calls among the leader's --------------------------------------------------------------------

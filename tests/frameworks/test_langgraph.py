@@ -16,18 +16,36 @@ from callboard.errors import AgentError
 from callboard_protocol import (
     Error,
     InputRequest,
+    Message,
+    Parked,
     Plan,
     Source,
     Status,
     ToolCallArgsDelta,
     ToolCallComplete,
+    ToolCallError,
     ToolCallStart,
+    ToolStatus,
 )
-from tests.fakes.openai_server import Answer, Body, chunks, finish, text
-from tests.frameworks.langgraph_agents import Made, add, agent_of, asks_another, chain, chat_model, loop, serve, solo
+from tests.fakes.openai_server import Answer, Body, OpenAIServer, chunks, finish, text
+from tests.frameworks.langgraph_agents import (
+    Made,
+    add,
+    agent_of,
+    approval,
+    asks_another,
+    chain,
+    chat_model,
+    loop,
+    serve,
+    solo,
+)
 from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
 from tests.frameworks.stage import Framework, Performance, perform
 from tests.frameworks.toolbox import Toolbox
+from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
+from tests.runs.promises import check
+from tests.serving import Service, serving
 
 BROKEN = ("add", '{"a": 2, "b": oops')
 ASKS = calls(("ask_other", '{"task": "help"}'))
@@ -682,3 +700,174 @@ async def test_user_answer_can_replace_tool_result(tmp_path: Path) -> None:
     seen, _ = await perform(solo(add, middleware=[Clerk()]), asked, tmp_path)
     assert seen.lines(in_order=True)[:3] == [ADDED[0], ASKED, "result 1 five"]
     assert seen.sent()[-1] == "tool five"
+
+
+def hand_made(*tools: Any, way: str) -> Framework:
+    """A graph whose node asks its model in this way."""
+
+    def make(model: Any) -> AgentLike:
+        asking = model.bind_tools([*tools])
+
+        def in_a_thread(state: dict[str, Any]) -> dict[str, Any]:
+            return {"messages": [asking.invoke(state["messages"])]}
+
+        async def streams(state: dict[str, Any]) -> dict[str, Any]:
+            pieces = [piece async for piece in asking.astream(state["messages"])]
+            return {"messages": [sum(pieces[1:], pieces[0])]}
+
+        def streams_in_a_thread(state: dict[str, Any]) -> dict[str, Any]:
+            pieces = list(asking.stream(state["messages"]))
+            return {"messages": [sum(pieces[1:], pieces[0])]}
+
+        ways = {one.__name__: one for one in (in_a_thread, streams, streams_in_a_thread)}
+        return serve(loop(model, tools, ask=ways[way]))
+
+    return Made(make)
+
+
+def one_by_one(*tools: Any) -> Framework:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
+    rules: dict[str, Any] = {"wipe": {"allowed_decisions": ["approve", "reject"]}}
+    return solo(*tools, middleware=[HumanInTheLoopMiddleware(rules, interrupt_mode="per_call")])
+
+
+WAYS: dict[str, Callable[..., Framework]] = {
+    "together": lambda *tools: solo(*tools, middleware=[approval()]),
+    "one by one": one_by_one,
+    "in a subgraph": lambda *tools: Made(
+        lambda model: serve(chain(("worker", agent_of(model, *tools, checkpointer=None))))
+    ),
+    **{way: partial(hand_made, way=way) for way in ("in_a_thread", "streams", "streams_in_a_thread")},
+}
+
+
+@pytest.mark.parametrize(("way", "ends"), [*((way, "parked") for way in WAYS), ("together", "killed")])
+async def test_calls_of_every_graph_wait_and_run_once(way: str, ends: str, tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    wanted = calls(("travel", '{"place": "Rome"}'), ("wipe", '{"disk": "C"}'), before="Well. ")
+    settings = {} if way in ("together", "one by one") else {"confirm_tools": ("wipe",)}
+    first, second = tmp_path / "first", tmp_path / ("first" if ends == "parked" else "second")
+    async with (
+        OpenAIServer([wanted, says("Done.")]) as server,
+        WAYS[way](toolbox.plain("travel"), toolbox.plain("wipe")).agent(server.base_url, [], toolbox) as agent,
+    ):
+        async with serving(first, agent, **settings) as service:
+            before = await begin(service, is_away if ends == "parked" else partial(kill, first, second))
+        async with serving(second, agent, **settings) as service:
+            await answer(service, "approve:call_1", True)
+            seen = await events_of_run(service)
+    check(list(enumerate(seen, 1)))
+    assert (ends == "killed") or isinstance(before[-1], Parked)
+    assert toolbox.wiped == ["C"]
+    starts = [event.tool_name for event in seen if isinstance(event, ToolCallStart)]
+    assert starts == ["travel", "wipe"]
+    steps = [event.data.message for event in seen if isinstance(event, ToolStatus)]
+    assert steps.count("half way to Rome") == 1
+    assert "".join(event.content for event in seen if isinstance(event, Message)) == "Well. Done."
+    [_, last] = server.requests
+    assert [one["content"] for one in last["messages"][-2:]] == ["in Rome", "C is empty"]
+
+
+async def wait_and_allow(made: Framework, folder: Path, script: Sequence[Answer], name: str = "") -> Sequence[Any]:
+    """The events of a run whose questions are answered with a name, while its approvals wait for the next server."""
+
+    async def answer_name(service: Service, question: InputRequest) -> bool:
+        if question.kind == "confirmation":
+            return await is_away(service, question)
+        await answer(service, question.request_id, name)
+        return False
+
+    async with OpenAIServer(script) as server, made.agent(server.base_url, [], Toolbox()) as agent:
+        for number in range(2):
+            async with serving(folder, agent, confirm_tools=("travel",)) as service:
+                if number == 0:
+                    seen = await begin(service, answer_name)
+                    assert isinstance(seen[-1], Parked)
+                    [waiting] = seen[-1].tool_call_ids
+                else:
+                    await answer(service, f"approve:{waiting}", True)
+                    seen = await events_of_run(service)
+    return seen
+
+
+async def test_call_that_ran_after_the_decisions_beside_it_runs_at_no_other_server(tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    async def pay(to: str) -> str:
+        """Pays."""
+        runs.append(to)
+        if len(runs) == 1:
+            await kill(tmp_path / "first", tmp_path / "second")
+        return "paid"
+
+    async def agree(service: Service, question: InputRequest) -> bool:
+        await answer(service, question.request_id, True)
+        return False
+
+    wanted = calls(("pay", '{"to": "Ann"}'), ("wipe", '{"disk": "C"}'))
+    made = solo(pay, Toolbox().plain("wipe"), middleware=[approval()])
+    async with (
+        OpenAIServer([wanted, says("Done."), says("Done.")]) as server,
+        made.agent(server.base_url, [], Toolbox()) as agent,
+    ):
+        async with serving(tmp_path / "first", agent) as service:
+            await begin(service, agree)
+        async with serving(tmp_path / "second", agent) as service:
+            seen = await events_of_run(service)
+    assert runs == ["Ann"]
+    assert "call_0" in {event.tool_call_id for event in seen if isinstance(event, ToolCallError)}
+
+
+async def test_result_of_a_call_that_waited_can_be_the_answer(tmp_path: Path) -> None:
+    from langchain_core.tools import tool
+
+    made = solo(tool(Toolbox().plain("travel"), return_direct=True))
+    seen = await wait_and_allow(made, tmp_path, [calls(("travel", '{"place": "Rome"}'), before="Well. ")])
+    assert [event.content for event in seen if isinstance(event, Message)][-1] == "in Rome"
+
+
+@pytest.mark.parametrize("mode", ["batched", "per_call"])
+async def test_question_of_a_tool_is_answered_while_a_call_beside_it_waits(mode: Any, tmp_path: Path) -> None:
+    from langchain.agents.middleware import HumanInTheLoopMiddleware
+
+    rules: dict[str, Any] = {"wipe": {"allowed_decisions": ["approve"]}, "add": {"allowed_decisions": ["respond"]}}
+    toolbox = Toolbox()
+    gate = HumanInTheLoopMiddleware(rules, interrupt_mode=mode)
+    wanted = calls(("wipe", '{"disk": "C"}'), *([ADD] if mode == "batched" else [("name_pet", '{"kind": "cat"}')]))
+    made = solo(toolbox.plain("wipe"), add, name_pet, middleware=[gate])
+    seen = await wait_and_allow(made, tmp_path, [wanted, says("Done.")], "Tom")
+    assert toolbox.wiped == ["C"]
+    ends = {event.tool_call_id: event.result for event in seen if isinstance(event, ToolCallComplete)}
+    assert ends == {"call_0": "C is empty", "call_1": "Tom" if mode == "batched" else "Tom the cat"}
+    assert sum(isinstance(event, InputRequest) for event in seen) == 2
+
+
+async def test_call_that_would_ask_after_a_waiting_call_ends_with_the_run(tmp_path: Path) -> None:
+    wanted = calls(("travel", '{"place": "Rome"}'), ("name_pet", '{"kind": "cat"}'))
+    made = solo(Toolbox().plain("travel"), name_pet)
+    seen = await wait_and_allow(made, tmp_path, [wanted, says("Done.")])
+    check(list(enumerate(seen, 1)))
+    assert [event.result for event in seen if isinstance(event, ToolCallComplete)] == ["in Rome"]
+    assert [event.code for event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
+
+
+async def test_graph_that_asks_no_model_of_langchain_cannot_go_on_with_its_calls(tmp_path: Path) -> None:
+    from langchain_core.messages import AIMessage
+
+    travel = Toolbox().plain("travel")
+
+    answers = [
+        AIMessage("", tool_calls=[{"name": "travel", "args": {"place": "Rome"}, "id": "c1"}]),
+        AIMessage("Done."),
+    ]
+
+    async def ask(_: dict[str, Any]) -> dict[str, Any]:
+        return {"messages": [answers.pop(0)]}
+
+    made = Made(lambda model: serve(loop(model, [travel], ask=ask)))
+    seen = await wait_and_allow(made, tmp_path, [])
+    check(list(enumerate(seen, 1)))
+    assert [event.code for event in seen if isinstance(event, ToolCallError)] == ["interrupted"]
+    assert isinstance(seen[-1], Error)
+    assert "on_owner_loss" in seen[-1].message

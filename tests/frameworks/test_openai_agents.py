@@ -20,7 +20,11 @@ from callboard.errors import AgentError
 from callboard.models import ChatDict, ScriptedModel, TokenUsage
 from callboard.observers import ModelAnswered, ModelAsked
 from callboard_protocol import (
+    Done,
     Error,
+    Event,
+    Message,
+    Parked,
     Source,
     Status,
     ToolCallArgsDelta,
@@ -38,6 +42,8 @@ from tests.frameworks.openai_agents_stage import Made, add, offered, serve, solo
 from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
 from tests.frameworks.stage import Framework, openai_client, perform
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
+from tests.frameworks.waiting import answer as reply
+from tests.frameworks.waiting import begin, events_of_run, is_away
 from tests.serving import Service, request, serving
 
 # --- Function tools --------------------------------------------------------------------------------------------------
@@ -206,6 +212,111 @@ async def test_a_policy_decides_which_calls_need_approval_and_several_are_asked_
     lines = seen.lines(in_order=True)
     assert sum(line.startswith("ask") for line in lines) == 2
     assert [line.split()[2] for line in lines if line.startswith("failed")] == ["invalid_args"]
+
+
+async def park(made: Framework, folder: Path, base_url: str, **settings: Any) -> list[Event]:
+    """The events of a run whose questions nobody is shown."""
+    async with made.agent(base_url, [], Toolbox()) as agent, serving(folder, agent, **settings) as service:
+        return await begin(service, is_away)
+
+
+async def allow(made: Framework, folder: Path, base_url: str, *waiting: str, **settings: Any) -> list[Event]:
+    """All events of the run after the calls that wait have been allowed at another server."""
+    async with made.agent(base_url, [], Toolbox()) as agent, serving(folder, agent, **settings) as service:
+        for call_id in waiting:
+            await reply(service, f"approve:{call_id}", True)
+            seen = await events_of_run(service)
+        return seen
+
+
+def wiping(toolbox: Toolbox, *tools: Any, **fields: Any) -> Framework:
+    return solo(tool_of(toolbox.plain("wipe"), needs_approval=True), *tools, **fields)
+
+
+async def test_calls_wait_beside_calls_that_end_in_another_way(tmp_path: Path) -> None:
+    """Of a tool that is unknown, refused by a guardrail, or of a tool that the next server does not have."""
+    from agents import ToolGuardrailFunctionOutput, tool_input_guardrail
+
+    @tool_input_guardrail
+    def forbid(data: Any) -> ToolGuardrailFunctionOutput:
+        return ToolGuardrailFunctionOutput.reject_content("not today")
+
+    toolbox = Toolbox()
+    others = [tool_of(toolbox.plain("travel")), tool_of(toolbox.plain("kaboom"), tool_input_guardrails=[forbid])]
+    wanted = [("travel", '{"place": "Rome"}'), ("wipe", '{"disk": "C"}'), ("nothing", "{}"), ("wipe", '{"disk": "D"}')]
+    settings = {"confirm_tools": ["travel"]}
+    async with OpenAIServer([calls(*wanted, ("kaboom", '{"reason": "x"}'), ADD), says("Done.")]) as model:
+        parked = await park(wiping(toolbox, *others, add()), tmp_path, model.base_url, **settings)
+        assert isinstance(parked[-1], Parked)
+        assert parked[-1].tool_call_ids == ("call_0", "call_1", "call_3")
+        seen = await allow(wiping(toolbox, *others), tmp_path, model.base_url, "call_1", "call_0", "call_3", **settings)
+    assert isinstance(seen[-1], Done)
+    assert sorted(toolbox.wiped) == ["C", "D"]
+    [_, last] = model.requests
+    [asked] = [message for message in last["messages"] if message.get("tool_calls")]
+    assert [one["id"] for one in asked["tool_calls"]] == [f"call_{n}" for n in range(6)]
+    told = {message["tool_call_id"]: message["content"] for message in last["messages"] if message["role"] == "tool"}
+    ends = ["in Rome", "C is empty", "Error: There is no tool 'nothing'", "D is empty", "not today", "5"]
+    assert all(end in told[f"call_{n}"] for n, end in enumerate(ends))
+
+
+@pytest.mark.parametrize(
+    ("behavior", "choices", "said"),
+    [("run_llm_again", ["required", None], "Done."), ("stop_on_first_tool", ["required"], "C is empty")],
+)
+async def test_call_waits_in_an_agent_that_must_call_tools(
+    behavior: str, choices: list[str | None], said: str, tmp_path: Path
+) -> None:
+    from agents import ModelSettings
+
+    toolbox = Toolbox()
+    made = wiping(toolbox, model_settings=ModelSettings(tool_choice="required"), tool_use_behavior=behavior)
+    async with OpenAIServer([calls(("wipe", '{"disk": "C"}')), says("Done.")]) as model:
+        await park(made, tmp_path, model.base_url)
+        seen = await allow(made, tmp_path, model.base_url, "call_0")
+    assert isinstance(seen[-1], Done)
+    assert toolbox.wiped == ["C"]
+    assert "".join(event.content for event in seen if isinstance(event, Message)) == said
+    assert [body.get("tool_choice") for body in model.requests] == choices
+
+
+async def test_call_beside_a_handoff_waits_and_the_agent_hands_off_after_it(tmp_path: Path) -> None:
+    def make(model: Any) -> AgentLike:
+        from agents import Agent
+
+        wipe = tool_of(toolbox.plain("wipe"), needs_approval=True)
+        return serve(Agent("Desk", model=model, tools=[wipe], handoffs=[Agent("Clerk", model=model)]))
+
+    toolbox = Toolbox()
+    over = ("transfer_to_clerk", "{}")
+    script = [calls(("wipe", '{"disk": "C"}'), over), calls(over, first=1), says("Done.")]
+    async with OpenAIServer(script) as model:
+        await park(Made(make), tmp_path, model.base_url)
+        seen = await allow(Made(make), tmp_path, model.base_url, "call_0")
+    assert toolbox.wiped == ["C"]
+    assert [type(event) for event in seen if isinstance(event, ToolCallStart | Status)] == [ToolCallStart, Status]
+    assert "".join(event.content for event in seen if isinstance(event, Message)) == "Done."
+
+
+async def test_call_waits_beside_a_call_of_an_agent_that_is_a_tool(tmp_path: Path) -> None:
+    def make(model: Any) -> AgentLike:
+        from agents import Agent
+
+        wipe = tool_of(toolbox.plain("wipe"), needs_approval=True)
+        expert = Agent("Expert", model=model, tools=[wipe]).as_tool("ask_expert", "Asks.", on_stream=lambda _: None)
+        return serve(Agent("Leader", model=model, tools=[wipe, expert]))
+
+    toolbox = Toolbox()
+    both = calls(("ask_expert", '{"input": "Do it"}'), ("wipe", '{"disk": "C"}'))
+    script = [both, calls(("wipe", '{"disk": "D"}'), first=2), says("I cannot."), says("Done.")]
+    async with OpenAIServer(script) as model:
+        parked = await park(Made(make), tmp_path, model.base_url)
+        assert isinstance(parked[-1], Parked)
+        assert parked[-1].tool_call_ids == ("call_1",)
+        seen = await allow(Made(make), tmp_path, model.base_url, "call_1")
+    assert isinstance(seen[-1], Done)
+    assert toolbox.wiped == ["C"]
+    assert len(model.requests) == 4
 
 
 # --- Handoffs, agents that are tools, contexts -------------------------------------------------------------

@@ -71,9 +71,9 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path
     async with serving(tmp_path, shop.agent) as service:
         events = await answered(service, lambda: {"value": True})
         state = (await service.client.get("/v1/runs/r")).json()
-    assert state["answered"] == ["approve:big"]
+    assert state["answered"] == state["approved"] == ["approve:big"]
     [asked] = [event for event in events if isinstance(event, InputRequest)]
-    assert (asked.kind, asked.title, asked.tool_call_id) == ("confirmation", "Run Buy things (buy)?", "big")
+    assert (asked.kind, asked.title, asked.tool_call_id) == ("confirmation", "Buy things?", "big")
     assert asked.message == "thing: a <b>piano</b>\neuros: 900"
     assert asked.timeout_seconds == 120
     assert sorted(shop.bought) == [("a <b>piano</b>", 900), ("a pen", 1)]
@@ -85,12 +85,15 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path
     ("answer", "code", "told"),
     [
         ({"value": False}, "denied", "the user refused it"),
+        ({"value": {"words": "Ask <b>Ada</b> first"}}, "denied", "instead:\n\nAsk <b>Ada</b> first"),
+        ({"value": {"words": "No.", "arguments": {"thing": "x", "euros": 1}}}, "denied", "instead:\n\nNo."),
+        ({"value": {"words": " "}}, "denied", "the user refused it. Do not try again"),
         ({"value": None}, "not_answered", "no answer came in time"),
         ({"value": None, "asked": False}, "not_asked", "the user could not be asked"),
         ({"value": 1}, "not_answered", "neither yes nor no"),
     ],
 )
-async def test_only_true_approves_and_only_false_refuses(
+async def test_only_true_approves_and_only_false_or_words_refuse(
     tmp_path: Path, answer: dict[str, Any], code: str, told: str
 ) -> None:
     shop = Shop()

@@ -132,7 +132,7 @@ async def test_run_state_has_owner_end_and_whether_a_client_listens(tmp_path: Pa
         await service.client.get("/v1/runs/r/events")
         ended = (await service.client.get("/v1/runs/r")).json()
         unknown = await service.client.get("/v1/runs/other")
-    whose = {"run_id": "r", "agent": "scripted", "chat_id": "c", "message_id": "m", "answered": []}
+    whose = {"run_id": "r", "agent": "scripted", "chat_id": "c", "message_id": "m", "answered": [], "approved": []}
     assert awaited == whose | {"ended": False, "listened_to": True}
     assert left == whose | {"ended": False, "listened_to": False}
     assert ended == whose | {"ended": True, "listened_to": False}

@@ -13,13 +13,14 @@ from callboard_protocol import (
     Done,
     InputAnswer,
     InputRequest,
+    Parked,
     RunStart,
     ToolCallComplete,
     ToolCallStart,
     ToolStatus,
     ToolStatusData,
 )
-from tests.pipe.loader import PIPE, load_function
+from tests.pipe.loader import PIPE, provide_open_webui
 from tests.pipe.owui_blocks import streamed_content, tool_blocks
 from tests.pipe.scripted_server import ScriptedServer, answer_json, frames, stream
 from tests.pipe.test_stream import a_pipe, start
@@ -61,9 +62,7 @@ class Page:
             self.open -= 1
 
 
-async def answered(
-    server: ScriptedServer, page: Any, *requests: InputRequest, approvals: str = "permission", **fields: Any
-) -> list[InputAnswer]:
+async def answered(server: ScriptedServer, page: Any, *requests: InputRequest, **fields: Any) -> list[InputAnswer]:
     """Return the answers that the server gets, for a run that waits until every question is answered."""
     over = asyncio.Event()
     server.on("POST", "runs", stream(frames(START, CALL, *requests), over, frames(Done(), first=3 + len(requests))))
@@ -74,9 +73,7 @@ async def answered(
         over.set()
 
     ending = asyncio.create_task(end())
-    pipe = a_pipe(server.url)
-    pipe.valves.APPROVALS = approvals
-    async for _ in await start(pipe, __event_call__=page, **fields):
+    async for _ in await start(a_pipe(server.url), __event_call__=page, **fields):
         pass
     await ending
     told = [InputAnswer.model_validate(request.json) for request in await server.seen("POST", "input")]
@@ -109,7 +106,7 @@ SAVED = {"chat_id": "c", "message_id": "m", "session_id": "page"}
 @pytest.fixture(autouse=True)
 def new_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PIPE, "VERSION", "0.12.4")
-    monkeypatch.setattr(PIPE, "ELSEWHERE_SECONDS", 0.0)
+    monkeypatch.setattr(PIPE, "PAGE_POLL_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -118,19 +115,25 @@ def old_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 INPUT = question(kind="input")
+SURE = question(tool_call_id=None)
+ALLOW = {"action": "accept", "content": {"answer": "Allow once"}}
 NO_PAGE = RuntimeError("no page")
 
 
 @pytest.mark.parametrize(
     ("asked", "given", "told", "is_asked"),
     [
-        (question(), True, True, True),
-        (question(), False, False, True),
+        (question(), ALLOW, True, True),
+        (question(), {"action": "decline"}, False, True),
+        (question(), {"action": "cancel"}, False, True),
+        (question(), {"action": "accept"}, False, True),
         (question(), DISCONNECTED, None, False),
-        (question(), TIMED_OUT, None, True),
         (question(), "left from another dialog", None, True),
         (question(), NO_PAGE, None, False),
-        (INPUT, "Paris", "Paris", True),
+        (SURE, {"action": "accept", "content": {}}, True, True),
+        (SURE, {"action": "cancel"}, False, True),
+        (INPUT, {"action": "accept", "content": {"answer": "Paris"}}, "Paris", True),
+        (INPUT, {"action": "decline"}, None, True),
         (question(kind="password"), "hunter2", "hunter2", True),
         (FORM, {"action": "accept", "content": {"cabin": "e"}}, {"cabin": "e"}, True),
         (FORM, {"action": "accept"}, None, True),
@@ -139,8 +142,7 @@ NO_PAGE = RuntimeError("no page")
         (CHOICES, {"action": "accept", "content": {"answer": "blue"}}, "blue", True),
         (OWN_WORDS, {"action": "accept", "content": {"answer": "blue", "other": "teal"}}, "teal", True),
         (URL, {"action": "accept"}, True, True),
-        (APPROVAL, False, False, True),
-        (APPROVAL, DISCONNECTED, None, False),
+        (URL, {"action": "cancel"}, None, True),
     ],
 )
 async def test_dialog_results_are_sent_and_only_false_is_a_refusal(
@@ -151,15 +153,10 @@ async def test_dialog_results_are_sent_and_only_false_is_a_refusal(
     assert "hunter2" not in caplog.text
 
 
-@pytest.mark.parametrize("given", [DISCONNECTED, asyncio.Event()], ids=["page closed", "out of time"])
-async def test_dialog_that_was_open_counts_as_asked(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, given: Any
-) -> None:
-    monkeypatch.setattr(PIPE, "MIN_DIALOG_SECONDS", 0.0)
-    page = Page(given)
-    [answer] = await answered(server, page, question(timeout_seconds=0.1))
-    assert (answer.value, answer.asked) == (None, True)
-    assert page.closed == (given is not DISCONNECTED)
+async def test_dialog_that_was_open_counts_as_asked(server: ScriptedServer) -> None:
+    page = Page(asyncio.Event())
+    [answer] = await answered(server, page, question(timeout_seconds=0.3))
+    assert (answer.value, answer.asked, page.closed) == (None, True, 1)
 
 
 async def test_a_dialog_is_not_shown_before_the_page_of_a_new_chat_knows_its_chat(server: ScriptedServer) -> None:
@@ -176,7 +173,7 @@ async def test_a_dialog_is_not_shown_before_the_page_of_a_new_chat_knows_its_cha
 
 async def test_several_questions_are_asked_one_after_another(server: ScriptedServer) -> None:
     first = asyncio.Event()
-    page = Page(first, "x", False)
+    page = Page(first, {"action": "accept", "content": {"answer": "x"}}, {"action": "decline"})
 
     async def answer_the_first() -> None:
         await page.opened.wait()
@@ -186,28 +183,25 @@ async def test_several_questions_are_asked_one_after_another(server: ScriptedSer
     requests = (question("1"), question("2", "input", title="Which?"), question("3"))
     assert [answer.value for answer in await answered(server, page, *requests)] == [True, "x", False]
     await answering
-    places = [re.search(r"asks \((\d of \d)\)", event["data"]["message"]) for event in page.asked]
-    assert [event["type"] for event in page.asked] == ["confirmation", "input", "confirmation"]
-    assert [place and place[1] for place in places] == ["1 of 3", "2 of 3", "3 of 3"]
+    assert {event["type"] for event in page.asked} == {"request:elicitation"}
 
 
 async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_another(server: ScriptedServer) -> None:
     """A page shows one dialog: a second one would replace the first, which would then never be answered."""
     first = asyncio.Event()
-    page = Page(first, False)
+    page = Page(first, {"action": "decline"})
     server.on("POST", "input", answer_json({}, 202))
     agents = {"ada": "Ada's agent", "bob": "Bob's <i>agent</i>"}
     server.on("GET", "models", answer_json({"data": [{"id": one, "name": name} for one, name in agents.items()]}))
     answers = []
-    request = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace()))
+    pipe = a_pipe(server.url)
+    await pipe.pipes()
     for agent_id in agents:
         server.on("POST", "runs", stream(frames(START, CALL, question(agent_id)), end="hang"))
         # Open WebUI gives the first model of a chat with several to all of them.
         metadata = {"chat_id": "c", "message_id": agent_id, "session_id": "page", "model": {"name": "Ada's agent"}}
-        pipe = a_pipe(server.url)
-        await pipe.pipes()
         body = {"model": f"callboard.{agent_id}"}
-        given = {"__event_call__": page, "__metadata__": metadata, "__request__": request}
+        given = {"__event_call__": page, "__metadata__": metadata}
         answers.append(await start(pipe, body=body, **given))
         seen: list[dict[str, Any]] = []
         while "waiting for approval" not in streamed_content(seen):
@@ -219,31 +213,26 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
         ("ada", True),
         ("bob", False),
     ]
-    assert "<b>Ada&#x27;s agent</b> asks" in page.asked[0]["data"]["message"]
-    assert "<b>Bob&#x27;s &lt;i&gt;agent&lt;/i&gt;</b> asks (2 of 2)" in page.asked[1]["data"]["message"]
+    names = [event["data"]["server_name"] for event in page.asked]
+    assert names == ["Ada's agent asks", "Bob's <i>agent</i> asks"]
 
 
-def test_all_pipes_share_the_queue_of_a_page_and_no_users_share_one() -> None:
-    request = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace()))
-
-    def find_queue(user_id: str, session_id: str, module: Any = PIPE) -> Any:
-        return module.find_queue(module.Page("m", {"id": user_id}, {"session_id": session_id}, request))
-
-    mine = find_queue("ada", "page")
-    assert find_queue("ada", "page", load_function("callboard_pipe.py")) is mine, "pipes of two servers share a page"
-    assert find_queue("bob", "page") is not mine
-    assert find_queue("ada", "") is not find_queue("ada", "")
+async def test_password_is_asked_in_the_only_dialog_that_hides_it(server: ScriptedServer) -> None:
+    page = Page("hunter2")
+    await answered(server, page, question(kind="password"), __metadata__=SAVED)
+    [event] = page.asked
+    assert (event["type"], event["data"]["type"]) == ("input", "password")
 
 
-def test_each_kind_of_question_opens_open_webuis_dialog() -> None:
+def test_plain_dialogs_have_open_webuis_types() -> None:
     asked = question(kind="password", title="A <b>key</b>", message="For x", placeholder="sk-…").model_dump()
-    dialog = PIPE.make_dialog(asked, "Agent", "")
+    dialog = PIPE.make_dialog(asked, "Agent")
     assert dialog["type"] == "input"
     message = dialog["data"].pop("message")
     assert dialog["data"] == {"title": "A <b>key</b>", "placeholder": "sk-…", "type": "password"}
     assert ">For x</pre>" in message
     assert PIPE.IF_DECLINED not in message
-    confirmation = PIPE.make_dialog(question().model_dump(), "Agent", "")
+    confirmation = PIPE.make_dialog(question().model_dump(), "Agent")
     assert confirmation["type"] == confirmation["data"]["type"] == "confirmation"
     assert PIPE.IF_DECLINED in confirmation["data"]["message"]
 
@@ -257,7 +246,7 @@ def test_each_kind_of_question_opens_open_webuis_dialog() -> None:
     ],
 )
 def test_arguments_are_shown_exactly_and_never_as_markup(message: str, shown: str) -> None:
-    drawn = PIPE.make_dialog(question(message=message).model_dump(), "Agent", "")["data"]["message"]
+    drawn = PIPE.make_dialog(question(message=message).model_dump(), "Agent")["data"]["message"]
     # To Markdown everything from <pre up to </pre> is HTML as it stands.
     body = re.search(r'<pre style="[^"<>]*">((?:[^<>]|<b>[^<>]*</b>)*)</pre>\n\n<p ', drawn)
     assert body
@@ -313,16 +302,16 @@ async def test_stop_closes_the_dialog_and_answers_nothing(server: ScriptedServer
     assert tool_blocks(streamed_content(seen))[0].value("result") == "Stopped by the user"
 
 
-# --- Forms, choices, addresses and permissions: dialogs of Open WebUI 0.12, and texts in older versions.
+# --- Open WebUI's form, and texts in older versions.
 
 
 def test_forms_choices_and_addresses_are_drawn_by_open_webui() -> None:
-    event = PIPE.make_form(FORM.model_dump(), "Agent asks")
+    event = PIPE.make_form(FORM.model_dump(), "Agent")
     assert event["type"] == "request:elicitation"
     drawn = event["data"]
     assert (drawn["mode"], drawn["message"], drawn["requestedSchema"]) == ("form", "Trip\n\nWhich flight?", SCHEMA)
-    drawn = PIPE.make_form(URL.model_dump(), "Shop asks (1 of 2)")["data"]
-    assert (drawn["mode"], drawn["url"], drawn["server_name"]) == ("url", URL.url, "Shop asks (1 of 2)")
+    drawn = PIPE.make_form(URL.model_dump(), "Shop")["data"]
+    assert (drawn["mode"], drawn["url"], drawn["server_name"]) == ("url", URL.url, "Shop asks")
     choice = {"type": "string", "title": "Answer", "enum": ["red", "blue"]}
     assert PIPE.make_schema(CHOICES.model_dump(mode="json")) == {
         "type": "object",
@@ -333,116 +322,253 @@ def test_forms_choices_and_addresses_are_drawn_by_open_webui() -> None:
     assert (list(own_words["properties"]), own_words["required"]) == (["answer", "other"], [])
 
 
-async def test_approval_is_open_webuis_own_permission(server: ScriptedServer) -> None:
-    page = Page(True)
-    await answered(server, page, APPROVAL, __metadata__=SAVED)
-    [event] = page.asked
-    call = event["data"]["tool_call"]
-    assert (event["type"], call["id"], call["name"]) == ("confirmation", "c", "Run delete? · assistant asks")
-    assert call["arguments"] == {"path": "/\\u202e", "force": True}
-
-
-@pytest.mark.parametrize("chat_id", ["", "temporary:1"])
-async def test_permission_is_not_used_where_open_webui_would_allow_it_unasked(
-    server: ScriptedServer, chat_id: str
-) -> None:
-    page = Page(True)
-    await answered(server, page, APPROVAL, __metadata__=SAVED | {"chat_id": chat_id})
-    assert "tool_call" not in page.asked[0]["data"]
-    assert PIPE.IF_DECLINED in page.asked[0]["data"]["message"]
-
-
-@pytest.mark.parametrize("arguments", [None, '{"path": "too lo'])
-async def test_approval_without_all_arguments_is_drawn_from_its_message(
-    server: ScriptedServer, arguments: str | None
-) -> None:
-    page = Page(True)
-    await answered(server, page, question(arguments=arguments, message="path: /"), __metadata__=SAVED)
-    assert "<b>path:</b> /" in page.asked[0]["data"]["message"]
-
-
-@pytest.mark.parametrize("asked", [FORM, APPROVAL])
-async def test_question_waits_until_its_chat_is_in_view(
-    server: ScriptedServer, asked: InputRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[tuple[str, ...]] = []
-
-    async def notify(page: Any, line: str) -> bool:
-        told.append((page.user["id"], page.session_id, page.chat_id, line))
-        return len(told) == 2
-
-    monkeypatch.setattr(PIPE, "notify_page", notify)
-    page = Page(ELSEWHERE, ELSEWHERE, ELSEWHERE, {"action": "cancel"})
-    [answer] = await answered(server, page, asked, __metadata__=SAVED, __user__={"id": "ada"})
-    assert (answer.value, answer.asked) == (None, True)
-    assert len(page.asked) == 4
-    assert told == [("ada", "page", "c", f"assistant asks: {asked.title}")] * 2
-
-
-async def test_question_whose_chat_is_never_in_view_is_not_asked(server: ScriptedServer) -> None:
-    class Elsewhere(Page):
-        async def __call__(self, event: dict[str, Any]) -> Any:
-            await asyncio.sleep(0)
-            return ELSEWHERE
-
-    asked = question(kind="form", schema=SCHEMA, timeout_seconds=0.2)
-    [answer] = await answered(server, Elsewhere(), asked, __metadata__=SAVED)
-    assert (answer.value, answer.asked) == (None, False)
-
-
-async def test_dialog_that_open_webui_ends_is_opened_again_within_the_questions_time(server: ScriptedServer) -> None:
-    page = Page(TIMED_OUT, {"action": "accept", "content": {"cabin": "e"}})
-    asked = question(kind="form", schema=SCHEMA, timeout_seconds=60)
-    [answer] = await answered(server, page, asked, __metadata__=SAVED)
-    assert answer.value == {"cabin": "e"}
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"action": "accept", "content": {"answer": "Allow once"}}, True),
-        ({"action": "accept", "content": {"answer": "Allow always in this chat"}}, "always"),
-        ({"action": "cancel"}, False),
-    ],
-)
-async def test_approval_form_offers_to_allow_the_tool_always(server: ScriptedServer, given: Any, told: Any) -> None:
-    page = Page(given)
-    asked = question(arguments={"path": "/"}, message="path: /", remember=True)
-    [answer] = await answered(server, page, asked, __metadata__=SAVED, approvals="form")
-    assert answer.value == told
-    drawn = page.asked[0]["data"]
-    assert drawn["message"] == f"Run delete?\n\npath: /\n\n{PIPE.IF_DECLINED}"
-    assert drawn["requestedSchema"]["properties"]["answer"]["enum"] == ["Allow once", "Allow always in this chat"]
-
-
-CHANGEABLE = {"seats": {"type": "integer", "default": 2}, "play": {"type": "string", "default": "Hamlet"}}
+CHANGEABLE = {"seats": {"type": "integer", "default": 2}, "play": {"type": "string", "default": "Hamlet\u202e"}}
+CHANGES = {"type": "object", "required": ["play"], "properties": CHANGEABLE}
 UNCHANGED = {"argument seats": 2, "argument play": "Hamlet"}
 GIVEN = {"arguments": {"seats": 2, "play": "Hamlet"}, "always": False}
+ALWAYS = {"answer": "Allow always in this chat"}
 
 
 @pytest.mark.parametrize(
-    ("given", "told", "remember"),
+    ("schema", "given", "told"),
     [
+        ({}, {"answer": "Allow once"}, True),
+        ({}, ALWAYS, "always"),
+        ({}, {"answer": "Other"}, False),
+        ({}, {"answer": "Allow once", "words": " Ask Ada\n"}, {"words": "Ask Ada"}),
+        ({}, ALWAYS | {"words": "  "}, "always"),
         # Also unchanged: the form of a question that is asked again has what the user wrote, not what the model did.
-        (UNCHANGED, GIVEN, True),
+        (CHANGES, UNCHANGED | {"answer": "Allow once"}, GIVEN),
         # Open WebUI returns nothing for a number that the user deletes.
-        ({"argument play": "Hamlet"}, GIVEN | {"arguments": {"seats": None, "play": "Hamlet"}}, True),
-        ({"answer": "Other", "argument seats": 3}, False, True),
-        (UNCHANGED | {"answer": "Allow always in this chat"}, GIVEN | {"always": True}, True),
+        (
+            CHANGES,
+            {"answer": "Allow once", "argument play": "Hamlet"},
+            GIVEN | {"arguments": {"seats": None, "play": "Hamlet"}},
+        ),
+        (CHANGES, UNCHANGED | ALWAYS, GIVEN | {"always": True}),
+        (CHANGES, UNCHANGED | ALWAYS | {"argument seats": 9, "words": "No."}, {"words": "No."}),
     ],
 )
-async def test_approval_form_has_the_arguments_that_can_be_changed(
-    server: ScriptedServer, given: Any, told: Any, remember: bool
+async def test_approval_form_offers_once_always_changes_and_words(
+    server: ScriptedServer, schema: Any, given: Any, told: Any
 ) -> None:
-    page = Page({"action": "accept", "content": {"answer": "Allow once"} | given})
-    schema = {"type": "object", "required": ["play"], "properties": CHANGEABLE}
-    asked = question(arguments={"seats": 2, "play": "Hamlet"}, remember=remember, schema=schema)
-    [answer] = await answered(server, page, asked, __metadata__=SAVED, approvals="form")
+    page = Page({"action": "accept", "content": given})
+    message = "seats: 2 ▸ play: Macbeth\nbody:\n    Dear <b>Ada</b>,\u202e\n    to: bob"
+    asked = question(title="Sell a ticket?", message=message, remember=True, schema=schema)
+    [answer] = await answered(server, page, asked, __metadata__=SAVED)
     assert answer.value == told
-    drawn = page.asked[0]["data"]["requestedSchema"]
-    assert drawn["required"] == ["answer", "argument play"]
-    assert drawn["properties"]["argument seats"] == {"type": "integer", "default": 2, "title": "seats"}
-    assert ("Allow always in this chat" in drawn["properties"]["answer"]["enum"]) is remember
+    [event] = page.asked
+    assert event["type"] == "request:elicitation"
+    drawn = event["data"]
+    assert (drawn["mode"], drawn["server_name"]) == ("form", "assistant asks")
+    shown = "▸ seats: 2 \\u25b8 play: Macbeth\n▸ body:\n    Dear <b>Ada</b>,\\u202e\n    to: bob"
+    assert drawn["message"] == f"Sell a ticket?\n\n{shown}"
+    fields = drawn["requestedSchema"]["properties"]
+    changes = ["argument seats", "argument play"] if schema else []
+    assert list(fields) == ["answer", *changes, "words"]
+    assert fields["answer"]["enum"] == ["Allow once", "Allow always in this chat"]
+    assert fields["answer"]["default"] == "Allow once"
+    assert drawn["requestedSchema"]["required"] == ["answer", *changes[1:]]
+    if schema:
+        assert fields["argument play"] == {"type": "string", "default": "Hamlet\\u202e", "title": "Change “play”"}
+
+
+# --- The pages of the user.
+
+
+class Pages:
+    """The pages that are connected to Open WebUI, by their sessions."""
+
+    def __init__(self) -> None:
+        self.pool: dict[str, dict[str, Any]] = {}
+        self.asked: asyncio.Queue[tuple[str, asyncio.Future[Any]]] = asyncio.Queue()
+        self.closed: asyncio.Queue[str] = asyncio.Queue()
+        self.emitted: asyncio.Queue[tuple[dict[str, Any], dict[str, Any]]] = asyncio.Queue()
+        self.unread: list[tuple[str, str]] = []
+
+    def show(self, session: str, chat_id: str = "c", user_id: str = "ada") -> None:
+        """A page of the user shows this chat from now on."""
+        self.pool[session] = {"id": user_id, "chat_ids": [chat_id]}
+
+    async def get_event_call(self, metadata: dict[str, Any]) -> Any:
+        session = metadata["session_id"]
+        assert self.pool[session]["id"] == metadata["user_id"]
+
+        async def call(event: dict[str, Any]) -> Any:
+            assert event["data"]["session_id"] == session, "Open WebUI would ask another page when this one is closed"
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self.asked.put_nowait((session, answer))
+            try:
+                return await answer
+            finally:
+                self.closed.put_nowait(session)
+
+        return call
+
+    async def get_event_emitter(self, place: dict[str, Any], *, update_db: bool) -> Any:
+        assert not update_db
+
+        async def emit(event: dict[str, Any]) -> None:
+            self.emitted.put_nowait((place, event))
+
+        return emit
+
+    async def mark_unread(self, chat_id: str, user_id: str) -> None:
+        self.unread.append((chat_id, user_id))
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
+    pages = Pages()
+    members = {
+        "SESSION_POOL": pages.pool,
+        "get_event_call": pages.get_event_call,
+        "get_event_emitter": pages.get_event_emitter,
+    }
+    chats = SimpleNamespace(mark_chat_unread_by_id=pages.mark_unread)
+    provide_open_webui(monkeypatch, {"socket.main": members, "models.chats": {"Chats": chats}})
+    return pages
+
+
+ADA = {"__metadata__": SAVED | {"user_id": "ada"}, "__user__": {"id": "ada"}}
+APPROVE = question("approve:c", title="Send an e-mail?", can_wait=True)
+
+
+async def test_a_question_is_asked_in_every_page_that_shows_the_chat_and_the_first_answer_closes_the_others(
+    server: ScriptedServer, pages: Pages
+) -> None:
+    pages.pool["page"] = {"id": "ada"}  # It has not joined its new chat yet.
+    pages.show("phone")
+    pages.show("other chat", "d")
+    pages.show("other user", user_id="bob")
+    asking = asyncio.create_task(answered(server, Page(), APPROVE, **ADA))
+    open_forms = dict([await pages.asked.get() for _ in range(2)])
+    assert set(open_forms) == {"page", "phone"}
+    # A page that is opened later has the question too.
+    pages.show("tablet")
+    session, answer = await pages.asked.get()
+    assert session == "tablet"
+    answer.set_result(ALLOW)
+    [told] = await asking
+    assert (told.value, told.asked) == (True, True)
+    assert sorted([await pages.closed.get() for _ in range(3)]) == ["page", "phone", "tablet"]
+    assert pages.asked.empty()
+    assert pages.emitted.empty()
+
+
+async def test_a_page_that_leaves_the_chat_and_comes_back_is_asked_again(server: ScriptedServer, pages: Pages) -> None:
+    pages.show("page")
+    pages.show("phone")
+    asking = asyncio.create_task(answered(server, Page(), APPROVE, **ADA))
+    open_forms = dict([await pages.asked.get() for _ in range(2)])
+    pages.show("page", "d")
+    open_forms["page"].set_result(ELSEWHERE)
+    del pages.pool["phone"]
+    pages.show("phone again")
+    open_forms["phone"].set_result(DISCONNECTED)
+    session, _ = await pages.asked.get()
+    assert session == "phone again"
+    pages.show("page")
+    session, answer = await pages.asked.get()
+    assert session == "page"
+    answer.set_result(TIMED_OUT)
+    session, answer = await pages.asked.get()
+    answer.set_result({"action": "decline"})
+    [told] = await asking
+    assert (session, told.value) == ("page", False)
+
+
+async def test_a_plain_dialog_closes_in_a_page_that_leaves_the_chat(server: ScriptedServer, pages: Pages) -> None:
+    pages.show("page")
+    asking = asyncio.create_task(answered(server, Page(), question(kind="password"), **ADA))
+    await pages.asked.get()
+    pages.show("page", "d")
+    assert await pages.closed.get() == "page"
+    pages.show("page")
+    _, answer = await pages.asked.get()
+    answer.set_result("hunter2")
+    [told] = await asking
+    assert told.value == "hunter2"
+
+
+@pytest.mark.parametrize("is_open_first", [True, False])
+async def test_a_call_that_can_wait_waits_as_soon_as_no_page_shows_its_chat(
+    server: ScriptedServer, pages: Pages, is_open_first: bool
+) -> None:
+    if is_open_first:
+        pages.show("page")
+    asking = asyncio.create_task(answered(server, Page(), APPROVE, **ADA))
+    if is_open_first:
+        _, answer = await pages.asked.get()
+        del pages.pool["page"]
+        answer.set_result(DISCONNECTED)
+    [told] = await asking
+    assert (told.value, told.asked) == (None, False)
+
+
+async def test_the_person_is_called_once_to_a_question_that_cannot_wait_and_asked_when_they_come(
+    server: ScriptedServer, pages: Pages
+) -> None:
+    pages.show("page", "d")
+    asking = asyncio.create_task(answered(server, Page(), question(title="Which <b>seat</b>?\u202e", **CABIN), **ADA))
+    _, answer = await pages.asked.get()
+    # The page of the request is asked although it shows another chat, because that of a new chat joins it late.
+    answer.set_result(ELSEWHERE)
+    (_, listed), (place, toast) = [await pages.emitted.get() for _ in range(2)]
+    assert pages.unread == [("c", "ada")]
+    assert listed["type"] == "chat:list"
+    assert (place["chat_id"], place["user_id"]) == ("c", "ada")
+    assert place["message_id"] != "m", "a page that shows the chat would end its answer"
+    title = "assistant asks: Which <b>seat</b>?\\u202e"
+    assert toast["data"] == {"done": True, "title": title, "content": PIPE.WAITS}
+    pages.show("page")
+    _, answer = await pages.asked.get()
+    answer.set_result({"action": "accept", "content": {"cabin": "e"}})
+    [told] = await asking
+    assert told.value == {"cabin": "e"}
+    assert pages.emitted.empty()
+
+
+CABIN: dict[str, Any] = {"kind": "form", "schema": SCHEMA}
+
+
+async def test_a_question_that_is_answered_elsewhere_closes_while_its_call_runs(
+    server: ScriptedServer, pages: Pages
+) -> None:
+    pages.show("page")
+    data = ToolStatusData(status="processing", message="approved in the inspector")
+    approved = frames(ToolStatus(tool_call_id="c", data=data), first=4)
+    hold = asyncio.Event()
+    server.on("POST", "runs", stream(frames(START, CALL, APPROVE), hold, approved, end="hang"))
+    updates = await start(a_pipe(server.url), **ADA, __event_call__=Page())
+    reading = asyncio.create_task(collect(updates))
+    await pages.asked.get()
+    assert pages.closed.empty()
+    hold.set()
+    assert await pages.closed.get() == "page"
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert not [request for request in server.requests if request.path.endswith("/input")]
+
+
+async def collect(updates: Any) -> list[Any]:
+    return [update async for update in updates]
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_the_person_is_called_to_a_run_that_waits_unless_a_page_shows_its_chat(
+    server: ScriptedServer, pages: Pages, is_shown: bool
+) -> None:
+    pages.show("phone" if is_shown else "page", "c" if is_shown else "d")
+    parked = Parked(tool_call_ids=("c",))
+    server.on("POST", "runs", stream(frames(START, CALL, APPROVE, parked)))
+    server.on("POST", "input", answer_json({}, 202))
+    given: dict[str, Any] = ADA | {"__metadata__": ADA["__metadata__"] | {"tools": {}, "params": {}}}
+    await collect(await start(a_pipe(server.url), **given, __event_call__=Page()))
+    await asyncio.gather(*PIPE.background_tasks)
+    emitted = [pages.emitted.get_nowait()[1] for _ in range(pages.emitted.qsize())]
+    assert [event["type"] for event in emitted] == ([] if is_shown else ["chat:list", "chat:completion"])
+    assert is_shown or emitted[1]["data"]["title"] == "assistant: Send an e-mail?"
 
 
 @pytest.mark.usefixtures("old_version")

@@ -218,9 +218,9 @@ async def test_questions_of_a_running_call_are_asked_again_if_they_are_open(
     server.on("POST", "input", answer_json({}, 202))
     titles: list[str] = []
 
-    async def ask(dialog: dict[str, Any]) -> str:
-        titles.append(dialog["data"]["title"])
-        return "yes"
+    async def ask(dialog: dict[str, Any]) -> object:
+        titles.append(dialog["data"]["message"])
+        return {"action": "accept", "content": {"answer": "yes"}}
 
     async def let_go() -> None:
         await server.seen("POST", "input", len(still_open) + 1)

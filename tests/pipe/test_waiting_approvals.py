@@ -387,8 +387,8 @@ async def test_a_call_whose_tool_open_webui_has_not_found_is_shown_with_what_is_
     rest = frames(SENT, Message(content="Done."), Done(), first=len(begun) + 1)
     server.on("GET", "events", stream(frames(*begun), answered, rest))
 
-    async def ask(dialog: dict[str, Any]) -> str:
-        return str(dialog["data"]["title"])
+    async def ask(dialog: dict[str, Any]) -> object:
+        return {"action": "accept", "content": {"answer": dialog["data"]["message"]}}
 
     async def let_go() -> None:
         await server.seen("POST", "input", count=2)
@@ -453,6 +453,53 @@ async def test_a_server_that_is_away_is_named_on_the_approved_card(open_webui: O
     await a_pipe("http://127.0.0.1:9", resume_seconds=0).offer_approved({"id": "ann"}, given)
     said = await given["tools"]["send"]["callable"]()
     assert said.startswith("Error: Callboard could not run this call: Cannot reach the Callboard server")
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "action"),
+    [
+        ({}, {}, {}),
+        ({}, {"answered": ["approve:c1"]}, {}),
+        ({}, {"answered": ["approve:c1"], "approved": ["approve:c1"]}, {"c1": "approve"}),
+        ({"ended_at": 2.0}, {}, {"c1": "approve"}),
+        ({"ended_at": 2.0, "error_code": "tool_failed"}, {}, {"c1": "approve"}),
+        ({"ended_at": 2.0, "error_code": "denied"}, {}, {"c1": "reject"}),
+        ({"ended_at": 2.0, "error_code": "cancelled"}, {}, {"c1": "reject"}),
+    ],
+)
+async def test_the_card_of_a_call_that_was_answered_elsewhere_is_to_be_pressed(
+    server: ScriptedServer, row: dict[str, Any], state: dict[str, Any], action: dict[str, str]
+) -> None:
+    call = {"role": "tool", "tool_call_id": "c1", "ended_at": None, "error_code": None} | row
+    server.on("GET", "messages", answer_json({"messages": [{"message_id": "message", "run_id": "r", **call}]}))
+    server.on("GET", "r", answer_json({"listened_to": False, **state}))
+    waiting = [{"tool_call_id": one, "run_id": "r", "chat_id": "chat"} for one in ("c2", "c3")]
+    other = {"tool_call_id": "c1", "run_id": "other", "chat_id": "other"}
+    server.on("GET", "approvals", answer_json({"approvals": [*waiting, other], "next_cursor": None}))
+    server.on("POST", "input", answer_json({}, 202))
+    webui = OpenWebUI()
+    webui.show("c0", **ALLOWED)
+    webui.show("c1", status="pending")
+    webui.show("c2", status="pending")
+    # Open WebUI tells nobody of it while others are pending.
+    webui.show("c3", status="rejected", text="Error: tool call rejected by user.")
+    find = a_pipe(server.url).find_actions
+    assert await find("ann", "chat", "message", webui.message["output"]) == action
+    assert await answers(server) == [("approve:c3", False)]
+
+
+async def test_cards_stay_while_the_server_is_away_and_are_not_looked_for_while_all_calls_wait(
+    server: ScriptedServer,
+) -> None:
+    webui = OpenWebUI()
+    webui.show("c1", status="pending")
+    given = ("ann", "chat", "message", webui.message["output"])
+    assert await a_pipe("http://127.0.0.1:9").find_actions(*given) == {}
+    waiting = {"tool_call_id": "c1", "run_id": "r", "chat_id": "chat"}
+    server.on("GET", "approvals", answer_json({"approvals": [waiting]}))
+    assert await a_pipe(server.url).find_actions(*given) == {}
+    [asked] = server.requests
+    assert asked.query == "user_id=ann&limit=200"
 
 
 # --- What is written above a card, and onto cards when the answer goes on.

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
-from callboard.calls.approval import REFUSED, REFUSED_IN_INSPECTOR, TOOL_CHANGED_SINCE_QUESTION
+from callboard.calls.approval import ANSWERED_INSTEAD, REFUSED, REFUSED_IN_INSPECTOR, TOOL_CHANGED_SINCE_QUESTION
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.grants import Grants
 from callboard.runs.left_runs import CANNOT_RUN
@@ -139,15 +139,17 @@ def body(**fields: Any) -> dict[str, Any]:
     return request(**{**values, "approvals_wait": True, **fields})
 
 
-async def answer(service: Service, request_id: str, value: object, status: int = 202, **more: Any) -> None:
+async def answer(
+    service: Service, request_id: str, value: object, status: int = 202, run_id: str = "run", **more: Any
+) -> None:
     given = {"request_id": request_id, "value": value, **more}
-    response = await service.client.post("/v1/runs/run/input?user_id=ann", json=given)
+    response = await service.client.post(f"/v1/runs/{run_id}/input?user_id=ann", json=given)
     assert response.status_code == status, response.text
 
 
-async def read(service: Service, after: int = 0) -> list[tuple[int, Event]]:
-    """Read the events of the run until the connection ends."""
-    async with service.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={after}") as response:
+async def read(service: Service, after: int = 0, run_id: str = "run") -> list[tuple[int, Event]]:
+    """Read the events of a run until the connection ends."""
+    async with service.client.stream("GET", f"/v1/runs/{run_id}/events?user_id=ann&after={after}") as response:
         assert response.status_code == 200
         return [one async for one in numbered(response)]
 
@@ -166,7 +168,7 @@ async def park(service: Service, **fields: Any) -> list[tuple[int, Event]]:
         async for one in numbered(response):
             seen.append(one)
             if isinstance(one[1], InputRequest):
-                await answer(service, one[1].request_id, None, asked=False)
+                await answer(service, one[1].request_id, None, asked=False, run_id=fields.get("run_id", "run"))
     return seen
 
 
@@ -197,7 +199,8 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     check(seen)
     events = [event for _, event in seen]
     assert events[-1] == Done()
-    assert [type(event) for event in events].count(InputRequest) == 1
+    [asked] = [event for event in events if isinstance(event, InputRequest)]
+    assert asked.can_wait
     assert till.paid == [7]
     assert model.requests[1]["messages"][-1]["content"] == "Seat 7 is paid back."
 
@@ -208,6 +211,7 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     [
         ({"needs_approval": False}, GivenAnswer(False), "denied", REFUSED),
         ({"can_pay": False}, GivenAnswer(False), "denied", REFUSED),
+        ({"can_pay": False}, GivenAnswer({"words": "Ask me."}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk me."),
         ({"description": "Pays twice."}, GivenAnswer(False, in_inspector=True), "denied", REFUSED_IN_INSPECTOR),
         ({"can_pay": False}, GivenAnswer(True), "interrupted", CANNOT_RUN),
     ],
@@ -296,6 +300,44 @@ async def test_two_parked_calls_are_answered_one_after_the_other(serve: Serve, t
     paid, refused = sorted(str(one["content"]) for one in model.requests[1]["messages"] if one["role"] == "tool")[::-1]
     assert paid == "Seat 8 is paid back."
     assert "refused" in refused
+
+
+async def ask(service: Service, run_id: str, questions: int) -> list[Event]:
+    """Start a run of the chat, and return its events; after so many questions, answer the first with `always`."""
+    events: list[Event] = []
+    async with service.client.stream("POST", "/v1/runs", json=body(run_id=run_id)) as response:
+        async for _, event in numbered(response):
+            events.append(event)
+            asked = [one.request_id for one in events if isinstance(one, InputRequest)]
+            if isinstance(event, InputRequest) and len(asked) == questions:
+                await answer(service, asked[0], "always", run_id=run_id)
+    return events
+
+
+@pytest.mark.parametrize("answers", [[TWO_REFUNDS, REFUND, TWO_REFUNDS, ANSWER, ANSWER, ANSWER]])
+async def test_always_answers_all_open_and_waiting_questions_of_the_tool_in_the_chat(serve: Serve, till: Till) -> None:
+    async with serve("one") as one, serve("other") as other:
+        seen = await park(one)
+        elsewhere = await park(one, run_id="elsewhere", chat_id="another")
+        events = await ask(other, "live", questions=2)
+        seen += await read(one, seen[-1][0])
+        check(seen)
+        assert [one["run_id"] for one in await list_approvals(one)] == ["elsewhere"]
+    assert events[-1] == seen[-1][1] == Done()
+    assert isinstance(elsewhere[-1][1], Parked)
+    assert sorted(till.paid) == [7, 7, 8, 8]
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("answers", [[REFUND, REFUND, ANSWER]])
+async def test_always_answers_no_question_about_the_tool_as_it_was(serve: Serve, till: Till) -> None:
+    async with serve("one") as one:
+        await park(one)
+    till.description = "Pay a seat back twice."
+    async with serve("other") as other:
+        assert (await ask(other, "live", questions=1))[-1] == Done()
+        assert [one["run_id"] for one in await list_approvals(other)] == ["run"]
+    assert till.paid == [7]
 
 
 @pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])
@@ -556,6 +598,7 @@ async def test_the_question_of_a_call_with_a_secret_is_closed_at_every_server_if
             async for _, event in numbered(response):
                 if isinstance(event, InputRequest):
                     asked = event.request_id
+                    assert not event.can_wait
                     break
             await answer(service, asked, None, asked=False)
         [run] = service.state.runs

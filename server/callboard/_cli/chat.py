@@ -68,7 +68,8 @@ NOT_CALLBOARD = "The server at {url} is not a Callboard server."
 LOST = "The connection to the server was lost, and with it the rest of the answer: ask again when the server is there."
 TAKEN_BACK = "The answer starts again. Ignore the text above that follows the last tool call."
 PROMPTS = {"confirmation": "  Yes or no? [y/N] ", "input": "  > ", "password": "  (not shown) > "}
-ALWAYS_PROMPT = "  Yes, no, or always in this chat? [y/N/a] "
+APPROVAL_PROMPT = "  Yes, no, or what to do instead? [y/N] "
+ALWAYS_PROMPT = "  Yes, no, always in this chat, or what to do instead? [y/N/a] "
 
 # Except line feeds, tabs, and two zero-width characters that some scripts and emoji need.
 _CONTROLS = regex.compile(r"[[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]--[\n\t\u200c\u200d]]", regex.VERSION1)
@@ -351,12 +352,19 @@ async def _read_answer(question: InputRequest) -> bool | str | dict[str, str]:
             default = make_line(show_default(field))
             answers[name] = await session.prompt_async(f"  {prompt} > ", default=default, handle_sigint=False)
         return answers
-    prompt = ALWAYS_PROMPT if question.remember else PROMPTS[question.kind]
+    prompt = PROMPTS[question.kind]
+    is_approval = question.kind == "confirmation" and question.tool_call_id is not None and not question.url
+    if is_approval:
+        prompt = ALWAYS_PROMPT if question.remember else APPROVAL_PROMPT
     line = await session.prompt_async(prompt, handle_sigint=False)
     if question.kind != "confirmation":
         return line
     word = line.strip().lower()
-    return ALWAYS if question.remember and word in ("a", ALWAYS) else word in ("y", "yes")
+    if question.remember and word in ("a", ALWAYS):
+        return ALWAYS
+    if not is_approval or word in ("y", "yes", "n", "no", ""):
+        return word in ("y", "yes")
+    return {"words": line.strip()}
 
 
 def describe_event(event: Event) -> Iterator[str]:

@@ -16,7 +16,7 @@ from callboard.errors import ToolDenied, ToolError, ToolNotAnswered, ToolNotAske
 from callboard.redaction import without_paths
 from callboard.settings import TextCalls
 from callboard_protocol import InputRequest
-from callboard_protocol.events import APPROVAL_PREFIX
+from callboard_protocol.events import APPROVAL_PREFIX, WAITING_STATUSES
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
 """Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes.
@@ -50,14 +50,14 @@ TOOL_CHANGED_SINCE_QUESTION = (
 )
 """The reason that a question is asked again."""
 
-PENDING = "pending"
+PENDING, ASKING = WAITING_STATUSES
 WAITING = "waiting for approval"
-"""The status of a call while its user is asked, and the message of that status."""
+"""The message of the status `PENDING` of a call while its user is asked whether it may run.
 
-ASKING = "asking"
+A running call that waits for an answer of its user has the status `ASKING`, because its tool has started."""
+
 ANSWERED = "answered"
-"""The status of a running call while it waits for an answer of its user, and the message of the status after that. Not
-`PENDING`, because its tool has started."""
+"""The message of the status after `ASKING`."""
 
 APPROVED = "approved"
 """The message after the user has agreed. It is recorded before the tool runs: a server that takes over the run finds
@@ -82,6 +82,9 @@ ALWAYS = "always"
 ALLOWED_ALWAYS = "allowed always in this chat"
 """The message in place of `APPROVED` if the user has said so, now or at an earlier call."""
 
+OTHERS_ANSWERED = "the other calls are decided"
+"""The message of a call that needs no approval, but could not run before the other calls of its answer were decided."""
+
 AGREED = (APPROVED, APPROVED_IN_INSPECTOR, ALLOWED_ALWAYS)
 """All messages that say that a call may run."""
 
@@ -91,6 +94,10 @@ REFUSED_IN_INSPECTOR = (
     "Not run: a person in the inspector refused it, not the user. Do not try again; ask the user what they would like "
     "instead."
 )
+ANSWERED_INSTEAD = "Not run: the user refused it and answered instead:"
+ANSWERED_IN_INSPECTOR = "Not run: a person in the inspector, not the user, refused it and answered instead:"
+"""Begin the error for a call that is refused with words, which follow."""
+
 NOT_ASKED = (
     "Not run: the user could not be asked, so they have not refused it. A question needs a chat that its user has "
     f"open. {DO_NOT_RETRY}"
@@ -118,6 +125,22 @@ def is_approval(request_id: str) -> bool:
     return request_id.startswith(APPROVAL_PREFIX)
 
 
+def explain_refusal(answer: Any, *, is_from_inspector: bool) -> str | None:
+    """Return the error for a call that the answer refuses, with the user's words if it has some; otherwise None."""
+    match answer:
+        case {"words": str() as words} if words.strip():
+            return f"{ANSWERED_IN_INSPECTOR if is_from_inspector else ANSWERED_INSTEAD}\n\n{words.strip()}"
+        case False | {"words": str()}:
+            return REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED
+    return None
+
+
+def may_allow(answer: Any) -> bool:
+    """Return whether an answer is meant to allow its call, perhaps with changed arguments."""
+    is_given = answer in (True, ALWAYS) or isinstance(answer, dict)
+    return is_given and explain_refusal(answer, is_from_inspector=False) is None
+
+
 class RememberedApprovals(Protocol):
     """The tools that the user has allowed always in the chat."""
 
@@ -140,7 +163,7 @@ class Approval:
     routes, whose clients cannot show a question. `was_asked` returns False if no user could be shown a request for
     which `answer_to` returned None; `is_from_inspector` returns True if a person in the inspector answered the request,
     and not the user. `remembered` are the tools that are always allowed; None if there is no chat or user to remember
-    them for.
+    them for. `forbid_always` are patterns of tools that cannot be allowed always.
     """
 
     patterns: Sequence[str] = ()
@@ -150,6 +173,7 @@ class Approval:
     was_asked: Callable[[InputRequest], bool] = lambda _: True
     is_from_inspector: Callable[[InputRequest], bool] = lambda _: False
     remembered: RememberedApprovals | None = None
+    forbid_always: Sequence[str] = ()
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether the user is asked before the call runs. Raises `ToolError` if the tool's check fails."""
@@ -191,7 +215,7 @@ class Approval:
 
     def names(self, tool_name: str) -> bool:
         """Return whether the settings of the server or the agent name the tool as one that asks."""
-        return any(fnmatchcase(tool_name, pattern) for pattern in self.patterns)
+        return matches_any(tool_name, self.patterns)
 
     def request(
         self,
@@ -219,31 +243,47 @@ class Approval:
             # Not random: if another server asks again, an answer to the first question still counts.
             request_id=f"{APPROVAL_PREFIX}{tool_call_id}",
             kind="confirmation",
-            title=f"Run {title} ({tool_name})?" if title else f"Run {tool_name}?",
+            title=f"{title or f'Run {tool_name}'}?",
             message=shown,
             arguments=show_values(arguments),
             schema=dict(form),
-            remember=self.remembered is not None and bool(fingerprint) and not reason,
+            remember=self.remembered is not None
+            and bool(fingerprint)
+            and not reason
+            and not matches_any(tool_name, self.forbid_always),
             tool_call_id=tool_call_id,
             tool_fingerprint=fingerprint,
         )
         return add_reason(request, reason) if reason else request
 
-    async def apply(self, answer: Any, request: InputRequest, tool_name: str, fingerprint: str) -> str:
-        """Return one of the messages `AGREED` if a call of the tool with this fingerprint may run.
+    async def remember(self, answer: Any, request: InputRequest, tool_name: str, fingerprint: str) -> None:
+        """Allow the tool with this fingerprint always, if the answer says so."""
+        if self._is_always(answer, request) and self.remembered:
+            await self.remembered.add(tool_name, fingerprint)
+
+    def _is_always(self, answer: Any, request: InputRequest) -> bool:
+        """Return whether the answer allows the tool always, which only the user can do."""
+        return bool(answer == ALWAYS and request.remember and not self.is_from_inspector(request))
+
+    def apply(self, answer: Any, request: InputRequest) -> str:
+        """Return one of the messages `AGREED` if the call may run.
 
         Raises `ToolDenied` if it is refused, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no
-        answer came or the answer is neither true nor false. Only the user can allow a tool always.
+        answer came or the answer is neither yes nor no.
         """
         is_from_inspector = self.is_from_inspector(request)
+        if refused := explain_refusal(answer, is_from_inspector=is_from_inspector):
+            raise ToolDenied(refused)
         if answer is True:
             return APPROVED_IN_INSPECTOR if is_from_inspector else APPROVED
-        if answer == ALWAYS and request.remember and self.remembered and not is_from_inspector:
-            await self.remembered.add(tool_name, fingerprint)
+        if self._is_always(answer, request):
             return ALLOWED_ALWAYS
-        if answer is False:
-            raise ToolDenied(REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
+
+
+def matches_any(tool_name: str, patterns: Sequence[str]) -> bool:
+    """Return whether one of the patterns names the tool."""
+    return any(fnmatchcase(tool_name, pattern) for pattern in patterns)
 
 
 def add_reason(request: InputRequest, reason: str) -> InputRequest:

@@ -15,7 +15,7 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from callboard.calls.approval import ALWAYS, DO_NOT_RETRY, AnswerTo
+from callboard.calls.approval import ALWAYS, DO_NOT_RETRY, AnswerTo, may_allow
 from callboard.calls.arguments import CALL_AGAIN, DO_NOT_FIT, is_blank
 from callboard.calls.call import ResolvedCall, read_object, write_arguments
 from callboard.calls.executor import check_arguments
@@ -150,12 +150,12 @@ class ChangesForm:
     def read(self, answer: Any) -> Any:
         """Make the changes that an answer has, and return its decision: True or `ALWAYS`.
 
-        An answer without arguments is returned unchanged.
+        An answer without arguments, or that refuses the call, is returned unchanged.
 
         Raises `UnfitAnswer` if the tool does not accept the changed arguments.
         """
         given = answer.get("arguments") if isinstance(answer, Mapping) else None
-        if not (self.schema and isinstance(given, Mapping)):
+        if not (self.schema and isinstance(given, Mapping) and may_allow(answer)):
             return answer
         arguments = read_changes(self.schema, self._given, given)
         if arguments != self._given:

@@ -19,12 +19,14 @@ from callboard.calls.approval import (
     CHANGED_BY_USER,
     CHANGED_SINCE_CONSENT,
     FROM_TEXT,
+    OTHERS_ANSWERED,
     PENDING,
     TOOL_CHANGED,
     TOOL_CHANGED_SINCE_QUESTION,
     WAITING,
     CallWaits,
     add_reason,
+    may_allow,
     show_values,
 )
 from callboard.calls.call import (
@@ -153,12 +155,13 @@ class CallRunner:
         self.on_wait: Callable[[], object] = lambda: None
         """Called when every open call of a framework waits for its approval."""
         self._waiting: set[str] = set()
+        self._paused: set[str] = set()
         self._continued: Mapping[str, ToolCall] = {}
 
     @property
     def is_waiting(self) -> bool:
-        """Whether calls of a framework wait for their approval, and nothing else is open."""
-        return bool(self._waiting) and self._open.keys() <= self._waiting
+        """Whether calls of a framework wait for their approval, and no other call goes on before that."""
+        return bool(self._waiting) and self._open.keys() <= self._waiting | self._paused
 
     @property
     def is_over_limit(self) -> bool:
@@ -302,12 +305,15 @@ class CallRunner:
         self.earlier_results = results
         self._context.begun.update(results)
 
-    async def start(self, call: ToolCall) -> None:
-        """Send the start of a call, and return when it is recorded. The tool must not run before that."""
+    async def start(self, call: ToolCall, *, asks_first: bool = False) -> None:
+        """Send the start of a call, and return when it is recorded. The tool must not run before that.
+
+        `asks_first`: the user is asked before the tool runs, about this call or another one of the same answer.
+        """
         # Also if the call has already ended: a framework may report a start late.
         if call.id in self._context.begun:
             return
-        self._send_start(call)
+        self._send_start(call, needs_approval=asks_first)
         await self._events.wait_until_processed()
 
     def complete(self, call_id: str, result: ToolResult) -> None:
@@ -355,14 +361,18 @@ class CallRunner:
             self.budget.refuse(error)
             raise
         continued = self._continued.get(call.id)
-        if continued is None:
-            await self._context.spend()
         running = self._open.get(call.id)
         # The framework may have asked already.
         is_approved = running is not None and running.is_approved
-        needs_approval = self.approval.names(call.name) or (continued is not None and continued.needs_approval)
+        needs_approval = self.approval.names(call.name) or (continued and continued.asked_fingerprint is not None)
         if needs_approval and not is_approved:
             await self.approve(call)
+        elif running is not None and running.needs_approval and not is_approved:
+            # Stored, so that no other server takes the call for one that has not run.
+            running.needs_approval = False
+            self.report(call.id, StatusReport("processing", OTHERS_ANSWERED))
+            await self._events.wait_until_processed()
+        await self._context.spend()
         return await self.run_part(call.id, call.name, perform)
 
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
@@ -395,8 +405,14 @@ class CallRunner:
 
     async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
+        self._paused.discard(call_id)
         async with self.performing(call_id, name):
             return await mask_result(await contain(perform()), self._context.redaction)
+
+    def pause(self, call_id: str) -> None:
+        """Note that a call goes on, with `run_part`, only when the calls beside it have ended or asked too."""
+        self._paused.add(call_id)
+        self._tell_if_waiting()
 
     @asynccontextmanager
     async def performing(self, call_id: str, name: str, *, is_limited: bool = True) -> AsyncIterator[None]:
@@ -453,14 +469,16 @@ class CallRunner:
         """Start calls of a framework, and ask the user about all of them before the framework runs one.
 
         Return why each of them may not run; None if it may. If one of them waits, the method does not return: an
-        exception would pass through code of the framework.
+        exception would pass through code of the framework. Calls that are open besides them then end, or run when the
+        run goes on.
         """
         for call in calls:
             await self.start(call)
-        asked = [call for call in calls if call.id not in self.earlier_results]
+        agreed = {call_id for call_id, call in self._open.items() if call.is_approved}
+        asked = [call for call in calls if call.id not in {*self.earlier_results, *agreed}]
         answers = await asyncio.gather(*map(self._ask_approval, asked), return_exceptions=True)
         if any(isinstance(answer, CallWaits) for answer in answers):
-            await self._wait_for_end(asked)
+            await self._wait_for_end(self._open)
         decisions = await asyncio.gather(*map(_decide, answers))
         refusals = {call.id: refused for call, refused in zip(asked, decisions, strict=True)}
         return [refusals.get(call.id) for call in calls]
@@ -474,13 +492,13 @@ class CallRunner:
         try:
             apply = await self._ask_approval(call, again=CHANGED_SINCE_CONSENT if is_again else "")
         except CallWaits:
-            await self._wait_for_end([call])
+            await self._wait_for_end([call.id])
         else:
             await apply()
 
-    async def _wait_for_end(self, calls: Iterable[ToolCall]) -> None:
+    async def _wait_for_end(self, call_ids: Iterable[str]) -> None:
         """Keep the framework from going on until the run ends."""
-        self._waiting.update(call.id for call in calls)
+        self._waiting.update(call_ids)
         self._tell_if_waiting()
         await asyncio.get_running_loop().create_future()
 
@@ -534,16 +552,18 @@ class CallRunner:
 
         def read(answer: Any) -> Any:
             nonlocal fingerprint
-            if answer not in (None, False) and fingerprint != (current := self._find_fingerprint(call.name, tool)):
+            if may_allow(answer) and fingerprint != (current := self._find_fingerprint(call.name, tool)):
                 fingerprint = current
                 raise UnfitAnswer(TOOL_CHANGED_SINCE_QUESTION)
             return form.read(answer) if form else answer
 
         with self.waiting(call.id):
             answer = await ask_until_fitting(request, send, read)
+        # Not in `apply`, which is not called while another call of a framework waits, perhaps of the same tool.
+        await self.approval.remember(answer, request, call.name, fingerprint)
 
         async def apply() -> None:
-            agreed = await self.approval.apply(answer, request, call.name, fingerprint)
+            agreed = self.approval.apply(answer, request)
             if form and form.call.call.is_changed:
                 self._show_changes(call.id, read_object(show_arguments(form.call)), CHANGED_BY_USER)
             self.report(call.id, StatusReport("processing", agreed))

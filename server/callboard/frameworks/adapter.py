@@ -104,6 +104,11 @@ class FrameworkAgent(ABC, Generic[A]):
             # Without `Done`: the run goes on with the user's answer.
             return
         work.result()
+        if any(call.id not in turn.context.begun for call in turn.context.unfinished):
+            raise AgentError(
+                f"The agent '{self.agent_id}' has not gone on with its calls that waited for approval. Declare it with "
+                "on_owner_loss='end', so that its calls do not wait."
+            )
         for event in turn.final_events():
             yield event
 

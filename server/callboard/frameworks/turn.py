@@ -291,6 +291,9 @@ class AdapterTurn:
         if isinstance(event, ToolCallStart):
             # Text before a call does not count as an answer to the call's result.
             self.has_text = False
+        else:
+            # The result may be the rest of the answer, without another request.
+            self._is_repeating = False
         self._had_text_before_call = self.has_text
 
     def _send(self, reasoning: str, text: str) -> None:
@@ -308,12 +311,16 @@ class AdapterTurn:
 
 def _without_unfinished_answer(context: TurnContext) -> tuple[TurnContext, ChatDict | None, dict[str, str]]:
     """Return the context without the answer whose calls are continued; that answer; and its calls' results by id."""
-    messages = context.messages if context.unfinished else ()
-    place = max((place for place, one in enumerate(messages) if one.get("tool_calls")), default=None)
+    unfinished = {call.id for call in context.unfinished}
+    rounds = [{call["id"] for call in one.get("tool_calls") or ()} for one in context.messages]
+    place = next((place for place, ids in enumerate(rounds) if ids & unfinished), None)
     if place is None:
         return context, None, {}
-    results = {one["tool_call_id"]: content_text(one.get("content")) for one in messages[place + 1 :]}
-    return replace(context, messages=messages[:place]), messages[place], results
+    # A framework that ends calls before it starts the next ones of the answer has several rounds for it.
+    answer = context.messages[place:]
+    calls = [call for one in answer for call in one.get("tool_calls") or ()]
+    results = {one["tool_call_id"]: content_text(one.get("content")) for one in answer if one["role"] == "tool"}
+    return replace(context, messages=context.messages[:place]), {**answer[0], "tool_calls": calls}, results
 
 
 def _read_state(status: object) -> PlanState:

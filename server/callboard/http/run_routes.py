@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from callboard._version import __version__
 from callboard.agents import AgentLike
+from callboard.calls.approval import may_allow
 from callboard.errors import RequestError, StorageError
 from callboard.http.auth import get_caller_name
 from callboard.http.body import read_body, read_past_answers
@@ -103,12 +104,14 @@ async def start_run(request: Request) -> Response:
 
 
 async def run_state(request: Request) -> Response:
-    """Return the run's agent, chat and message, whether it has ended, whether a client listens to it, and `answered`.
+    """Return the run's agent, chat and message, whether it has ended, whether a client listens to it, and its answers.
 
     A client that was restarted during an answer can see here whether another client already receives the answer, and
-    in `answered` the ids of the questions that it must not ask again.
+    in `answered` the ids of the questions that it must not ask again. `approved` has the ids of those questions whose
+    answer allows a call.
     """
     run = await _find_run(request)
+    answers = await get_server_state(request).runs.find_answers(run.run_id)
     state = {
         "run_id": run.run_id,
         "agent": run.identity.agent_id,
@@ -116,7 +119,8 @@ async def run_state(request: Request) -> Response:
         "message_id": run.identity.message_id,
         "ended": run.ended,
         "listened_to": await run.is_listened_to(),
-        "answered": await get_server_state(request).runs.list_answered(run.run_id),
+        "answered": sorted(answers),
+        "approved": sorted(request_id for request_id, given in answers.items() if may_allow(given.value)),
     }
     return JSONResponse(state)
 

@@ -70,7 +70,10 @@ class Inputs:
         self._answers.setdefault(request.request_id, asyncio.get_running_loop().create_future())
         if request.request_id in self.waiting:
             return None
-        return request.model_copy(update={"timeout_seconds": request.timeout_seconds or self._timeout_seconds})
+        update: dict[str, object] = {"timeout_seconds": request.timeout_seconds or self._timeout_seconds}
+        if isinstance(request, InputRequest):
+            update["can_wait"] = self._can_wait(request)
+        return request.model_copy(update=update)
 
     async def wait(self, request: InputRequest | ToolRequest) -> Any:
         """Wait for the answer and return it; None if there is none in time. Raises `CallWaits`."""
@@ -106,15 +109,19 @@ class Inputs:
             await asyncio.wait({answer}, timeout=ARRIVAL_SECONDS)
         return answer.result() if answer.done() else given
 
+    def _can_wait(self, request: InputRequest) -> bool:
+        is_asked_once = is_approval(request.request_id)
+        return self._calls_can_wait and is_asked_once and self._calls.can_wait(request.tool_call_id or "")
+
     async def _let_wait(self, request: InputRequest) -> bool:
         """Let an approval without an answer in time wait; return False if its call cannot wait."""
-        request_id = request.request_id
-        can_wait = self._calls_can_wait and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")
-        if not can_wait or (stored_runs := self._shared) is None:
+        if not self._can_wait(request) or (stored_runs := self._shared) is None:
             return False
+        # The question must be stored first.
+        await self._log.wait_until_stored()
         try:
             # `StoredRuns.append` finds an answer that another server has accepted in the meantime.
-            await stored_runs.let_wait(self._run_id, request_id)
+            await stored_runs.let_wait(self._run_id, request.request_id)
         except StorageError:
             return False
         return True

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from callboard._history import HistoryCall, StoredTurn
 from callboard.agents import Agent, AgentLike
 from callboard.calls import ToolCall
-from callboard.calls.approval import ALWAYS, CHANGED, PENDING, REFUSED, REFUSED_IN_INSPECTOR, is_approval
+from callboard.calls.approval import CHANGED, PENDING, explain_refusal, is_approval, may_allow
 from callboard.calls.call import REPAIRED, EndedCall, RunningCall, follow_call, format_error
 from callboard.errors import StorageError, ToolDenied
 from callboard.redaction import MASK
@@ -121,11 +121,26 @@ class Reopened:
     added: Sequence[Rewind | ToolCallError]
 
 
-async def read_left_run(stored_runs: StoredRuns, run_id: str) -> LeftRun:
-    """Return the state of a run according to its stored events."""
+async def read_questions(stored_runs: StoredRuns, run_id: str) -> dict[str, InputRequest]:
+    """Return the questions of a run according to its stored events, by their ids, each as it was asked last."""
+    events = await REQUESTS.run(partial(_decode, await _read_frames(stored_runs, run_id)))
+    return {one.request_id: one for one in events if isinstance(one, InputRequest)}
+
+
+async def _read_frames(stored_runs: StoredRuns, run_id: str) -> list[bytes]:
     frames: list[bytes] = []
     while found := await stored_runs.read(run_id, len(frames), READ_BYTES):
         frames += found
+    return frames
+
+
+def _decode(frames: Sequence[bytes]) -> list[Event | None]:
+    return [decode(frame) for frame in Decoder().feed(b"".join(frames))]
+
+
+async def read_left_run(stored_runs: StoredRuns, run_id: str) -> LeftRun:
+    """Return the state of a run according to its stored events."""
+    frames = await _read_frames(stored_runs, run_id)
     signals = (await stored_runs.signals([run_id])).get(run_id, NO_SIGNALS)
     # In a thread, because decoding the events of a long answer would block other requests.
     return await REQUESTS.run(partial(_read, frames, signals))
@@ -138,7 +153,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     has_open_text = False
     answer: list[str] = []
     kept_count = 0
-    events = [decode(frame) for frame in Decoder().feed(b"".join(frames))]
+    events = _decode(frames)
     for event in events:
         match event:
             case InputRequest(tool_call_id=str() as call_id, request_id=request_id) if is_approval(request_id):
@@ -333,11 +348,9 @@ def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
     given = left.signals.answers.get(APPROVAL_PREFIX + end.tool_call_id)
     if given is None or end.tool_call_id not in left.unapproved:
         return end
-    if given.value is False:
-        refused = REFUSED_IN_INSPECTOR if given.in_inspector else REFUSED
+    if refused := explain_refusal(given.value, is_from_inspector=given.in_inspector):
         return end.model_copy(update={"error": refused, "code": ToolDenied.code})
-    has_agreed = given.value in (True, ALWAYS) or isinstance(given.value, dict)
-    return end.model_copy(update={"error": CANNOT_RUN}) if has_agreed else end
+    return end.model_copy(update={"error": CANNOT_RUN}) if may_allow(given.value) else end
 
 
 def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Rewind | ToolCallError]) -> None:
@@ -364,7 +377,7 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
             return False
         if not isinstance(agent, Agent):
             can_wait = getattr(agent, "calls_can_wait", False) and not call.start.parent_call_id
-            return can_wait and call_id in left.unapproved and call_id in left.fingerprints
+            return can_wait and call_id in left.unapproved
         tool = tools.get(call.name)
         if tool is None:
             return call.name in openwebui_tools

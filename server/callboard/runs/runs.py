@@ -30,6 +30,7 @@ from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
+from callboard.runs.grants import Grants
 from callboard.runs.inputs import NO_SIGNALS
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, reopen
 from callboard.runs.limits import MemoryBudget, Quota, RunMemory, RunSlots
@@ -39,7 +40,7 @@ from callboard.runs.run import INTERRUPTED, SHUTTING_DOWN, Run, RunIdentity
 from callboard.settings import Settings
 from callboard.storage.sql.run_record import RunRecord
 from callboard.storage.sql.stored_runs import StoredRuns
-from callboard.storage.values import OWN_CHAT_PREFIX, RunSignals, StoredRun
+from callboard.storage.values import OWN_CHAT_PREFIX, GivenAnswer, RunSignals, StoredRun
 from callboard.threads import REQUESTS
 from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 
@@ -98,6 +99,7 @@ class Runs:
             (*self._quota.observers, *observers),
             self._quota,
             self._budget,
+            self.find,
         )
 
     def holding_lease(self) -> AbstractAsyncContextManager[None]:
@@ -225,13 +227,16 @@ class Runs:
             )
         return run
 
-    async def list_answered(self, run_id: str) -> list[str]:
-        """Return the ids of a stored run's questions that have an answer; none if the database cannot be read."""
+    def grants(self, user_id: str, chat_id: str) -> Grants:
+        """Return the grants of a user in a chat."""
+        return Grants(self._store, user_id, chat_id, self._settings.forbid_always)
+
+    async def find_answers(self, run_id: str) -> Mapping[str, GivenAnswer]:
+        """Return the answers to a stored run's questions, by the questions' ids; {} if the database cannot be read."""
         try:
-            signals = (await self._stored_runs.signals([run_id])).get(run_id, NO_SIGNALS)
+            return (await self._stored_runs.signals([run_id])).get(run_id, NO_SIGNALS).answers
         except StorageError:
-            return []
-        return sorted(signals.answers)
+            return {}
 
     async def forget_user(self, user_id: str, caller: str | None = None) -> Mapping[str, int]:
         """End a user's runs, and delete all data of the user; return the number of deleted items of each kind.

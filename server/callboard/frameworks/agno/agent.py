@@ -16,8 +16,9 @@ from callboard.frameworks.adapter import (
     to_agent_id,
     to_factory,
 )
+from callboard.frameworks.agno.hooks import AgnoHooks, current_hooks
 from callboard.frameworks.agno.messages import add_history, to_messages
-from callboard.frameworks.agno.model import AgnoAgent, AgnoHooks, current_hooks, hook_agents_in_tools, hook_models
+from callboard.frameworks.agno.model import AgnoAgent, hook_agents_in_tools, hook_models
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.agno.stream import EventTranslator, Item
 from callboard.frameworks.turn import AdapterTurn, run_openwebui_tool
@@ -71,6 +72,7 @@ def from_agno(
 class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
     agent_classes = (Agent, Team)
     agent_noun = "an Agent or a Team of Agno"
+    calls_can_wait = True
 
     async def run_turn(self, agent: AgnoAgent, turn: AdapterTurn) -> None:
         hooks = self._make_hooks(turn)
@@ -92,7 +94,7 @@ class _AgnoAdapter(FrameworkAgent[AgnoAgent]):
         }
         run = player.arun(**given, add_history_to_context=False, **options)
         while (paused := await translator.follow(run)) is not None:
-            await resolve_requirements(paused, turn, hooks.arguments)
+            await resolve_requirements(paused, hooks)
             run = player.acontinue_run(run_response=paused, **options)
 
     async def run_task(self, agent: AgnoAgent, turn: AdapterTurn) -> None:

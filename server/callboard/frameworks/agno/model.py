@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cache, wraps
@@ -41,39 +41,15 @@ from callboard.calls.call import RejectedCall
 from callboard.calls.executor import error_text
 from callboard.calls.masking import mask_result
 from callboard.calls.running_tool import contain, containing, current_tool
-from callboard.errors import InvalidArguments, ModelError, ToolError, ToolLimit, UnknownTool
+from callboard.errors import InvalidArguments, ToolError, ToolLimit, UnknownTool
+from callboard.frameworks.agno.hooks import AgnoHooks, current_hooks
 from callboard.frameworks.agno.messages import merge_system_messages, to_tool_result
 from callboard.frameworks.agno.requirements import resolve_requirements
 from callboard.frameworks.failures import model_error
-from callboard.frameworks.turn import AdapterTurn
 from callboard.models import ChatDict
+from callboard.models.messages import content_text
 
 AgnoAgent = Agent | Team
-
-
-class AgnoHooks:
-    """The state of one run, shared by its models.
-
-    `arguments` holds each call's arguments as the model wrote them, by call id. `failure` is how the last request
-    failed. `has_failed_answer`: the answering model failed, so if it or a fallback is asked again, its text is taken
-    back.
-    """
-
-    def __init__(self, turn: AdapterTurn, agent_id: str) -> None:
-        self.turn = turn
-        self.agent_id = agent_id
-        self.question: str | None = None
-        """The user's words, as Agno was given them."""
-        self.arguments: dict[str, str] = {}
-        self.iterating: dict[str, asyncio.Task[Any]] = {}
-        """Agno's tasks that iterate a tool's generator, by call id."""
-        self.failure: ModelError | None = None
-        self.has_failed_answer = False
-        self.has_dropped_answer = False
-        """A failed answer was taken back. Agno may still have its text in the run's content."""
-
-
-current_hooks: ContextVar[AgnoHooks | None] = ContextVar("callboard_agno_hooks", default=None)
 
 
 ModelRole = Literal["main", "member", "in a tool"]
@@ -135,7 +111,7 @@ async def _resolve_pauses(agent: AgnoAgent, run: Awaitable[Any], hooks: AgnoHook
     """Return the output of a run inside a tool, after the user has been asked for everything that it needs."""
     output = await run
     while output.is_paused:
-        await resolve_requirements(output, hooks.turn, hooks.arguments)
+        await resolve_requirements(output, hooks)
         again: Any = agent.acontinue_run(run_response=output, session_id=output.session_id, user_id=output.user_id)
         output = await again
     return output
@@ -174,12 +150,17 @@ class _HookedModel(Model):
     callboard_model_role: ClassVar[ModelRole] = "main"
 
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        if (answer := _take_unfinished_answer(kwargs)) is not None:
+            return answer
         with _hooked_request(self, kwargs) as receive:
             response = await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's model has one
             receive(response)
             return response
 
     async def ainvoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ModelResponse]:
+        if (answer := _take_unfinished_answer(kwargs)) is not None:
+            yield answer
+            return
         with _hooked_request(self, kwargs) as receive:
             async for delta in super().ainvoke_stream(*args, **kwargs):  # type: ignore[safe-super] # the user's model has one
                 receive(delta)
@@ -220,10 +201,32 @@ class _HookedModel(Model):
         self, function_calls: list[FunctionCall], *args: Any, **kwargs: Any
     ) -> AsyncIterator[Any]:
         hooks = current_hooks.get()
-        run = cast(AsyncGenerator[Any, None], super().arun_function_calls(function_calls, *args, **kwargs))
+        asking: list[FunctionCall] = []
+        # Calls that run after a pause have been asked about before it.
+        if hooks is not None and not kwargs.get("skip_pause_check"):
+            asking = [call for call in function_calls if _needs_approval(hooks, call)]
+        others = [call for call in function_calls if call not in asking]
         try:
-            async with aclosing(run):
-                async for item in run:
+            # First, because Agno iterates generators only after the calls beside them, and those may wait.
+            async for item in _iterate_calls(super().arun_function_calls(others, *args, **kwargs)):
+                yield item
+            if hooks is not None and asking:
+                count = kwargs.get("current_function_call_count", 0) + len(others)
+                limit = kwargs.get("function_call_limit")
+                # Agno itself rejects the calls above the agent's limit.
+                allowed = asking if limit is None else asking[: max(0, limit - count)]
+                for call in others:
+                    # One that asks for values has not begun: it is stored, so that it goes on if these wait.
+                    await hooks.turn.calls.start(_to_call(call), asks_first=True)
+                await hooks.approve([_to_call(call) for call in allowed])
+                kwargs["current_function_call_count"] = count
+                if self.callboard_model_role != "main":
+                    # No pause: a member's ends its leader's call although its own are open, and that of a streamed run
+                    # in a tool ends the run. But Agno records approvals of a type only at a pause.
+                    for call in [call for call in asking if call.function.approval_type is None]:
+                        call.function = copy(call.function)
+                        call.function.requires_confirmation = False
+                async for item in _iterate_calls(super().arun_function_calls(asking, *args, **kwargs)):
                     yield item
         finally:
             # Agno itself leaves these tasks running if the run is stopped.
@@ -241,6 +244,10 @@ class _HookedModel(Model):
         call_id = function_call.call_id or ""
         timer = Timer()  # type: ignore[no-untyped-call] # Agno's has no types
         timer.start()
+        if (ended_before := hooks.turn.calls.earlier_results.get(call_id)) is not None:
+            timer.stop()
+            function_call.result = ended_before
+            return True, timer, function_call, FunctionExecutionResult(status="success", result=ended_before)
         name = function_call.function.name
         arguments = function_call.arguments or {}
         if self.callboard_model_role == "in a tool":
@@ -257,6 +264,8 @@ class _HookedModel(Model):
             return ended[3].result
 
         try:
+            if (refused := hooks.refusals.get(call_id)) is not None:
+                raise refused
             result = await hooks.turn.calls.run(
                 ToolCall(call_id, name, arguments), lambda: asyncio.create_task(execute())
             )
@@ -282,6 +291,20 @@ class _HookedModel(Model):
             hooks.turn.calls.complete(call_id, shown)
             await hooks.turn.events.wait_until_processed()
         return ended
+
+
+def _needs_approval(hooks: AgnoHooks, call: FunctionCall) -> bool:
+    return bool(call.function.requires_confirmation) or hooks.turn.calls.approval.names(call.function.name)
+
+
+def _to_call(call: FunctionCall) -> ToolCall:
+    return ToolCall(call.call_id or "", call.function.name, call.arguments or {})
+
+
+async def _iterate_calls(run: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async with aclosing(cast(AsyncGenerator[Any, None], run)):
+        async for item in run:
+            yield item
 
 
 def _watch_arguments(hooks: AgnoHooks, call: FunctionCall) -> Function:
@@ -321,6 +344,25 @@ def _remove_agno_fields(tool: Any) -> Any:
             return {**tool, "function": known}
         case _:
             return tool
+
+
+def _take_unfinished_answer(request: dict[str, Any]) -> ModelResponse | None:
+    """Return the answer that an earlier server has received, if the request is the run's first; otherwise None.
+
+    The request's message gets its calls.
+    """
+    hooks = current_hooks.get()
+    run = request.get("run_response")
+    # Agno's reasoning and the members of a team have runs of their own.
+    if hooks is None or run is None or run.run_id != hooks.turn.context.run_id:
+        return None
+    answer = hooks.turn.take_unfinished_answer()
+    if answer is None:
+        return None
+    hooks.turn.note_tools(map(_remove_agno_fields, request.get("tools") or ()))
+    # Not in the response, whose calls have another form in each class of models.
+    request["assistant_message"].tool_calls = deepcopy(answer["tool_calls"])
+    return ModelResponse(content=content_text(answer.get("content")))
 
 
 @contextmanager

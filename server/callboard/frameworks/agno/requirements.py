@@ -11,6 +11,7 @@ from agno.tools.function import UserFeedbackQuestion, UserInputField
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import ToolError
+from callboard.frameworks.agno.hooks import AgnoHooks
 from callboard.frameworks.turn import AdapterTurn, ask_user, to_text
 
 Output = RunOutput | TeamRunOutput
@@ -25,30 +26,35 @@ USER_ANSWER_TOOLS = frozenset({"get_user_input", "ask_user"})
 """Agno's own tools whose result is the user's answer."""
 
 
-async def resolve_requirements(paused: Output, turn: AdapterTurn, arguments: Mapping[str, str]) -> None:
+async def resolve_requirements(paused: Output, hooks: AgnoHooks) -> None:
     """Ask for everything that the run needs, all at once. A call that is refused or not answered is not run.
 
-    `arguments` are the calls' as the model wrote them, by call id.
+    The approvals have been asked for before the pause, because other questions cannot wait.
     """
     await asyncio.gather(
         *(
-            _resolve_one(requirement, turn, arguments)
+            _resolve_one(requirement, hooks)
             for requirement in paused.requirements or ()
             if not requirement.is_resolved()
         )
     )
 
 
-async def _resolve_one(requirement: RunRequirement, turn: AdapterTurn, written: Mapping[str, str]) -> None:
+async def _resolve_one(requirement: RunRequirement, hooks: AgnoHooks) -> None:
+    turn = hooks.turn
     tool = requirement.tool_execution
     assert tool is not None, "a requirement is a tool's"
     call_id = tool.tool_call_id or ""
     name = tool.tool_name or ""
     arguments = tool.tool_args or {}
-    await turn.calls.start(ToolCall(call_id, name, written.get(call_id, arguments)))
+    await turn.calls.start(ToolCall(call_id, name, hooks.arguments.get(call_id, arguments)))
     try:
         if requirement.needs_confirmation:
-            await turn.calls.approve(ToolCall(call_id, name, arguments))
+            # Asks only about calls of models without hooks, for example of members that a function makes.
+            await hooks.approve([ToolCall(call_id, name, arguments)])
+        if (refused := hooks.refusals.get(call_id)) is not None:
+            raise refused
+        if requirement.needs_confirmation:
             requirement.confirm()  # type: ignore[no-untyped-call] # Agno's has no types
         answers = await _ask_for_answers(requirement, call_id, turn)
     except ToolError as error:

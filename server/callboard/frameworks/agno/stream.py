@@ -14,8 +14,8 @@ from agno.run.team import TeamRunOutput
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.errors import AgentError
+from callboard.frameworks.agno.hooks import AgnoHooks
 from callboard.frameworks.agno.messages import to_files
-from callboard.frameworks.agno.model import AgnoHooks
 from callboard.frameworks.agno.requirements import Output
 from callboard.frameworks.progress import to_status_report
 from callboard.frameworks.turn import is_same_output, to_source, to_text

@@ -29,6 +29,7 @@ from callboard.frameworks.adapter import (
 from callboard.frameworks.langgraph.hooks import GraphHooks, current_hooks
 from callboard.frameworks.langgraph.interrupts import answer_interrupts
 from callboard.frameworks.langgraph.messages import results_for_open_calls, to_messages, to_pieces
+from callboard.frameworks.langgraph.repeating import repeat_answers
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
 from callboard.frameworks.langgraph.tool_nodes import contain_tools, find_tool_nodes, hook_tool_nodes
 from callboard.frameworks.turn import AdapterTurn
@@ -101,6 +102,7 @@ def from_langgraph(
     make = to_factory(agent, _LangGraphAdapter.agent_classes, _LangGraphAdapter.agent_noun, _advice_for(agent))
     hook_tool_nodes()
     contain_tools()
+    repeat_answers()
     usual: OnOwnerLoss = "end"
     if isinstance(agent, Pregel):
         if openwebui_tools != "none":
@@ -128,6 +130,7 @@ def from_langgraph(
 class _LangGraphAdapter(FrameworkAgent[Graph]):
     agent_classes = (Pregel,)
     agent_noun = "a compiled graph of LangGraph"
+    calls_can_wait = True
 
     def __init__(
         self,

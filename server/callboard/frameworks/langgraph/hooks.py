@@ -16,6 +16,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
+from langchain_core.utils.utils import LC_ID_PREFIX
 from langgraph.errors import GraphBubbleUp, GraphRecursionError
 
 from callboard.calls import ToolCall, ToolResult
@@ -29,6 +30,7 @@ from callboard.frameworks.langgraph.messages import (
     read_arguments,
     rewrite_calls,
     to_files,
+    to_messages,
     unreadable_error,
 )
 from callboard.frameworks.turn import AdapterTurn, to_text
@@ -61,12 +63,13 @@ class GraphAnswer:
     """An answer of a model to `messages`, while it streams.
 
     `has_hooked_node`: a hooked tool node runs its calls, and refuses calls that cannot be read. `is_in_tool`: the model
-    belongs to an agent inside a tool.
+    belongs to an agent inside a tool. `repeated`: the model has given this answer at another server, and is not asked.
     """
 
     messages: Sequence[BaseMessage]
     has_hooked_node: bool
     is_in_tool: bool = False
+    repeated: AIMessage | None = None
     source: CallSource | None = None
     calls: dict[object, ToolCall] = field(default_factory=dict)
     request: ObservedRequest | None = None
@@ -81,9 +84,10 @@ class GraphHooks(BaseCallbackHandler):
     """The state of one run, updated by its models and tools. As a context manager it detects failures of models.
 
     `tool_nodes` are the paths of the hooked tool nodes, which start, end and refuse calls themselves. `calls`,
-    `results` and `tool_errors` are kept by call id. `paused` maps the ids of interrupts to the calls that wait for
-    their answers. `interrupted` are the calls that have asked. `runs` are the calls' tasks, by call id and namespace of
-    the tool node. `failed_messages` are the ids of answers during which a model failed.
+    `results` and `tool_errors` are kept by call id, as are `rounds`, all calls of the same answer. `paused` maps the
+    ids of interrupts to the calls that wait for their answers. `interrupted` are the calls that have asked. `runs` are
+    the calls' tasks, by call id and namespace of the tool node. `failed_messages` are the ids of answers during which a
+    model failed.
     """
 
     raise_error = True
@@ -95,6 +99,7 @@ class GraphHooks(BaseCallbackHandler):
         self.hooked_graphs = {path[:-1] for path in tool_nodes}
         """The paths of the graphs that have hooked tool nodes."""
         self.calls: dict[str, ToolCall] = {}
+        self.rounds: dict[str, Sequence[ToolCall]] = {}
         self.paused: dict[str, str] = {}
         self.interrupted: set[str] = set()
         self.runs: dict[tuple[str, str], asyncio.Task[Any]] = {}
@@ -105,6 +110,8 @@ class GraphHooks(BaseCallbackHandler):
         """The user's message, as the graph was given it."""
         self.inner_calls: set[str] = set()
         """The calls of agents inside tools. They are counted when the model writes them."""
+        self.repeated_id = ""
+        """The id of the message that was given to the graph in place of a model's answer."""
         self._agent_id = agent_id
         self._loop = asyncio.get_running_loop()
         self._answers: dict[UUID, GraphAnswer] = {}
@@ -142,9 +149,10 @@ class GraphHooks(BaseCallbackHandler):
         ended = [result for result in results if result is not None]
         return [*self._last_messages, *ended] if len(ended) == len(results) else None
 
-    async def start(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Start a call unless it has started, and return when the start is stored."""
-        self._start_soon(self.calls.get(call_id) or ToolCall(call_id, name, to_text(arguments)))
+    async def start(self, call_id: str, name: str, arguments: Mapping[str, Any], *, asks_first: bool = False) -> None:
+        """Start a call unless it has started, and return when the start is stored; see `CallRunner.start`."""
+        call = self.calls.get(call_id) or ToolCall(call_id, name, to_text(arguments))
+        self._start_soon(call, asks_first=asks_first)
         await asyncio.shield(self._starts[call_id])
 
     def refuse(self, call: ToolCall) -> None:
@@ -191,6 +199,7 @@ class GraphHooks(BaseCallbackHandler):
         run_id: UUID,
         metadata: dict[str, Any] | None = None,
         invocation_params: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
         """Record the start of a model request."""
@@ -201,8 +210,12 @@ class GraphHooks(BaseCallbackHandler):
         answer = self._answers[run_id] = GraphAnswer(
             messages[0], has_hooked_node=path[:-1] in self.hooked_graphs, is_in_tool=is_in_tool
         )
+        tools = parameters.get("tools") or ()
+        # Not a request that middleware makes for itself.
+        if tools and "lc_source" not in metadata and "ls_structured_output_format" not in (options or {}):
+            answer.repeated = self._take_repeated(run_id)
         model = metadata.get("ls_model_name") or parameters.get("model") or ""
-        self._call_in_loop(self._begin_request, answer, model, parameters.get("tools") or ())
+        self._call_in_loop(self._begin_request, answer, model, tools)
 
     def on_llm_new_token(self, token: object, *, chunk: object = None, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's
         """Read a chunk of an answer."""
@@ -232,8 +245,10 @@ class GraphHooks(BaseCallbackHandler):
         rewrite_calls(message, answer.calls.values(), has_hooked_node=answer.has_hooked_node)
         if answer.calls and answer.has_hooked_node:
             self._last_messages = [*answer.messages, message]
-        for call in answer.calls.values():
+        calls = list(answer.calls.values())
+        for call in calls:
             self.calls[call.id] = call
+            self.rounds[call.id] = calls
             if not answer.has_hooked_node:
                 self._calls_without_node.add(call.id)
                 self._call_in_loop(self.refuse if read_arguments(call) is None else self._start_soon, call)
@@ -256,8 +271,27 @@ class GraphHooks(BaseCallbackHandler):
         if (answer := self._answers.pop(run_id, None)) is not None:
             self._call_in_loop(self._end_request, answer, None, error)
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an answer that a model has given at another server is still to be given to the graph."""
+        return bool(self.turn.context.unfinished) and not self.repeated_id
+
+    def find_repeated(self, run_id: UUID) -> AIMessage | None:
+        """Return the answer of a request whose model is not asked, because it has answered at another server."""
+        answer = self._answers.get(run_id)
+        return answer.repeated if answer else None
+
+    def _take_repeated(self, run_id: UUID) -> AIMessage | None:
+        if (answer := self.turn.take_unfinished_answer()) is None:
+            return None
+        [message] = to_messages([answer])
+        message.id = self.repeated_id = f"{LC_ID_PREFIX}-{run_id}"
+        return message if isinstance(message, AIMessage) else None
+
     def _begin_request(self, answer: GraphAnswer, model: str, tools: Sequence[Any]) -> None:
         self.turn.note_tools(tools)
+        if answer.repeated is not None:
+            return
         answer.request = self.turn.observe_request(model, len(answer.messages), len(tools))
 
     def _end_request(self, answer: GraphAnswer, message: object, error: BaseException | None = None) -> None:
@@ -300,9 +334,9 @@ class GraphHooks(BaseCallbackHandler):
         if tool_call_id in self._calls_without_node:
             self._call_in_loop(self.turn.calls.fail, tool_call_id, str(tool_error(error)))
 
-    def _start_soon(self, call: ToolCall) -> None:
+    def _start_soon(self, call: ToolCall, *, asks_first: bool = False) -> None:
         if call.id not in self._starts:
-            start = self.turn.calls.start(replace(call, arguments=call.arguments or "{}"))
+            start = self.turn.calls.start(replace(call, arguments=call.arguments or "{}"), asks_first=asks_first)
             self._starts[call.id] = asyncio.ensure_future(start)
 
     def _read_calls(self, run_id: UUID, source: CallSource, pieces: Sequence[ToolCallChunk]) -> None:

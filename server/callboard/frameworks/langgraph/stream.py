@@ -147,6 +147,8 @@ class EventTranslator:
             return
         run_id = metadata.get("run_id")
         key = f"lc_run--{run_id}" if run_id else str(getattr(piece, "id", None))
+        if key == self._hooks.repeated_id:
+            return
         if isinstance(piece, Mapping) and piece.get("event") == "message-start":
             key = str(piece.get("id") or key)
         streamed = self._sequencer.find(key, namespace[:-1], namespace[-1] if namespace else "")

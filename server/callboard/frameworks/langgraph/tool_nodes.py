@@ -205,6 +205,8 @@ async def _run(hooks: GraphHooks, node: ToolNode, call: LangChainCall, execute: 
     call_id = call["id"] or ""
     name = call["name"]
     calls = hooks.turn.calls
+    if (ended := calls.earlier_results.get(call_id)) is not None:
+        return ToolMessage(ended, name=name, tool_call_id=call_id)
     known = hooks.calls.get(call_id)
     is_in_tool = call_id in hooks.inner_calls
     if known is not None and read_arguments(known) is None:
@@ -227,6 +229,7 @@ async def _run(hooks: GraphHooks, node: ToolNode, call: LangChainCall, execute: 
     match outcome:
         case GraphInterrupt():
             hooks.interrupted.add(call_id)
+            calls.pause(call_id)
             # Interrupts of a node may have the same id; LangGraph reports the first.
             hooks.paused = {interrupt.id: call_id for interrupt in outcome.args[0]} | hooks.paused
             raise outcome

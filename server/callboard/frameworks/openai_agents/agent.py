@@ -71,6 +71,7 @@ def from_openai_agents(
 class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
     agent_classes = (Agent,)
     agent_noun = "an Agent of the OpenAI Agents SDK"
+    calls_can_wait = True
 
     def __init__(self, *declared: Any, context: ContextOf | None, run_config: RunConfig | None) -> None:
         super().__init__(*declared)

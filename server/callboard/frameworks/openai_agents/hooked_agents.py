@@ -234,6 +234,9 @@ class HookedAgents:
         # model wrote.
         vars(invoke)["__agents_prepare_arguments__"] = prepare
         hooked = copy(tool)
+        if self._hooks.outer_call_id is None and self._hooks.turn.calls.approval.names(tool.name):
+            # So that calls that wait for different reasons are asked about together, when the others have ended.
+            hooked.needs_approval = True
         hooked.timeout_seconds = None
         hooked.on_invoke_tool = with_function_tool_failure_error_handler(invoke, lambda *_: None)
         # Copied again, because the SDK binds a tool to its `on_invoke_tool` when it is copied.
@@ -249,10 +252,12 @@ class HookedAgents:
         if describe is not None:
             text = describe(context, raised)
             error = type(error)(await text if isawaitable(text) else text)
-        self._hooks.fail(context.tool_call_id, error)
+        self._hooks.turn.calls.fail(context.tool_call_id, error)
         return self._hooks.turn.mask(str(error) if describe is not None else f"Error: {error}")
 
     def _explain_refusal(self, arguments: ToolErrorFormatterArgs[Any]) -> str | None:
+        if (ended := self._hooks.turn.calls.earlier_results.get(arguments.call_id)) is not None:
+            return ended
         error = self._hooks.refused.get(arguments.call_id)
         return None if error is None else f"Error: {error}"
 

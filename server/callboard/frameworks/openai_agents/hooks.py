@@ -23,14 +23,13 @@ from agents import (
     RunState,
     Tool,
 )
-from agents.items import ToolApprovalItem
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
 
 from callboard.calls import ToolCall
 from callboard.calls.call import RejectedCall
 from callboard.calls.running_tool import current_tool
-from callboard.errors import AgentError, ToolDenied, ToolError
+from callboard.errors import AgentError, ToolError
 from callboard.frameworks.openai_agents.messages import read_output, to_tool_result
 from callboard.frameworks.turn import AdapterTurn
 
@@ -73,7 +72,6 @@ class AgentsHooks(RunHooks[Any]):
         self.was_cut_off = False
         self.agents: list[Agent[Any]] = []
         self._started_tools: set[str] = set()
-        self._running: list[str] = []
         self._tools: set[asyncio.Task[Any]] = set()
         self._handoffs = 0
 
@@ -101,15 +99,17 @@ class AgentsHooks(RunHooks[Any]):
     async def run(self, call_id: str, perform: Callable[[], Awaitable[Any]]) -> Any:
         """Run a call's tool, or continue it, for example after an approval that the tool's agent needed.
 
-        Raises `ToolError` if the call may not run, and any exception of `perform`.
+        A call that another server has ended gives its result again. Raises `ToolError` if the call may not run, and any
+        exception of `perform`.
         """
+        if (ended := self.turn.calls.earlier_results.get(call_id)) is not None:
+            return ended
         if (error := self.refused.get(call_id)) is not None:
             raise error
         if (call := self.started.get(call_id)) is None:
             raise ToolError("Not run: the start of this call was not reported.")
         task = asyncio.current_task()
         assert task is not None, "tools run in tasks"
-        self._running.append(call_id)
         self._tools.add(task)
         try:
             with _hooking_inner_runs(self.hook_inner_run):
@@ -119,11 +119,6 @@ class AgentsHooks(RunHooks[Any]):
                 return await self.turn.calls.run(call, perform)
         finally:
             self._tools.discard(task)
-
-    def fail(self, call_id: str, error: ToolError) -> None:
-        """End a started call that failed."""
-        self._mark_ended(call_id)
-        self.turn.calls.fail(call_id, error)
 
     async def wait_for_tools(self) -> None:
         """Wait for tools that are being cancelled, which the SDK does not do."""
@@ -139,7 +134,6 @@ class AgentsHooks(RunHooks[Any]):
     ) -> None:
         """End the call of a function. If its failure was reported before, this has no effect."""
         assert isinstance(context, ToolContext), "the context of a call"
-        self._mark_ended(context.tool_call_id)
         self.turn.calls.complete(context.tool_call_id, to_tool_result(context, result))
 
     async def on_handoff(
@@ -177,40 +171,25 @@ class AgentsHooks(RunHooks[Any]):
                         self.turn.calls.complete(call_id, ended)
 
     async def decide_all(self, result: RunResult) -> RunState[Any, Any]:
-        """Ask the user about all calls of an interrupted run at once, and return its state with the decisions."""
+        """Ask the user about all calls of an interrupted run at once, and return its state with the decisions.
+
+        Calls inside a running tool come first, because they cannot wait, and the tool is open until they are decided.
+        """
+        self.end_unreported_calls(result.to_input_list())
         state = result.to_state()
-        await asyncio.gather(*(self._decide(item, state) for item in result.interruptions))
+        items = {item.call_id or "": item for item in result.interruptions}
+        calls = [self.started[call_id] for call_id in items if call_id not in self.refused]
+        calls = [call for call in calls if call.parent_call_id] or calls
+        refusals = await self.turn.calls.approve_all(calls)
+        decisions = {call.id: refusal for call, refusal in zip(calls, refusals, strict=True)}
+        decisions |= {call_id: self.refused[call_id] for call_id in items if call_id in self.refused}
+        for call_id, refusal in decisions.items():
+            if refusal is None:
+                state.approve(items[call_id])
+            else:
+                self.turn.calls.fail(call_id, refusal)
+                state.reject(items[call_id], rejection_message=f"Error: {refusal}")
         return state
-
-    async def _decide(self, item: ToolApprovalItem, state: RunState[Any, Any]) -> None:
-        """Ask the user about a call that waits for approval, and store the decision in the state."""
-        call_id = item.call_id or ""
-        call = self.started.get(call_id) or ToolCall(call_id, item.name or "", item.arguments or "{}")
-        if any(item.agent is agent for agent in self.agents):
-            error = self.refused.get(call.id) or await self._ask(call)
-        else:
-            # The call belongs to an agent that is itself a tool. Only the outer tool's call is shown, so the question
-            # names that.
-            error = await self._ask(replace(call, id=self._running[-1]))
-        if error is None:
-            state.approve(item)
-        else:
-            state.reject(item, rejection_message=f"Error: {error}")
-
-    async def _ask(self, call: ToolCall) -> ToolDenied | None:
-        """Ask the user to approve a call. Return the refusal, or None if the user agrees."""
-        await self.turn.calls.start(call)
-        try:
-            await self.turn.calls.approve(call)
-        except ToolDenied as denied:
-            if call.id not in self._running:
-                self.turn.calls.fail(call.id, denied)
-            return denied
-        return None
-
-    def _mark_ended(self, call_id: str) -> None:
-        # In place, because the hooks of inner runs share the list.
-        self._running[:] = [running for running in self._running if running != call_id]
 
 
 _hook_of_tool: ContextVar[HookInnerRun | None] = ContextVar("callboard_openai_agents_hook", default=None)

@@ -11,6 +11,7 @@ from agents import ItemHelpers, TResponseInputItem
 from agents.models.fake_id import FAKE_RESPONSES_ID
 from agents.tool_context import ToolContext
 from openai.types.responses import (
+    Response,
     ResponseCodeInterpreterToolCall,
     ResponseFileSearchToolCall,
     ResponseFunctionWebSearch,
@@ -46,6 +47,14 @@ def to_items(messages: Sequence[ChatDict]) -> tuple[list[TResponseInputItem], st
             case _:
                 instructions.append(content_text(content).strip())
     return cast(list[TResponseInputItem], items), "\n\n".join(filter(None, instructions))
+
+
+def to_response(message: ChatDict) -> Response:
+    """Return an answer of the model as the model gave it."""
+    items, _ = to_items([message])
+    settings = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    answer = {"id": FAKE_RESPONSES_ID, "object": "response", "created_at": 0, "model": "", "output": items, **settings}
+    return Response.model_validate(answer)
 
 
 def count_messages(items: str | Sequence[TResponseInputItem]) -> int:

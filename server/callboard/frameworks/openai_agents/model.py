@@ -41,7 +41,7 @@ import callboard_formats
 from callboard.calls import ToolCall
 from callboard.errors import InvalidArguments, ModelError, ToolError, UnknownTool
 from callboard.frameworks.openai_agents.hooks import AgentsHooks
-from callboard.frameworks.openai_agents.messages import count_messages, read_hosted_call
+from callboard.frameworks.openai_agents.messages import count_messages, read_hosted_call, to_response
 from callboard.frameworks.turn import CallLimitIgnored, to_source
 from callboard.observers import ObservedRequest
 from callboard_formats.arguments import parse_arguments
@@ -100,13 +100,18 @@ class HookedModel(Model):
             model_settings = replace(model_settings, tool_choice=None, parallel_tool_calls=None)
         if model_settings.include_usage is None:
             model_settings = replace(model_settings, include_usage=True)
-        system = "\n\n".join(filter(None, (system_instructions, hooks.instructions))) or None
-        stream = self._model.stream_response(
-            system, input, model_settings, tools, output_schema, handoffs, tracing, **more
-        )
         hooks.turn.note_tools(
             {name: getattr(tool, name, None) for name in ("name", "description", "params_json_schema")}
             for tool in tools
+        )
+        if (unfinished := hooks.turn.take_unfinished_answer()) is not None:
+            response = to_response(unfinished)
+            await answer.take(response)
+            yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
+            return
+        system = "\n\n".join(filter(None, (system_instructions, hooks.instructions))) or None
+        stream = self._model.stream_response(
+            system, input, model_settings, tools, output_schema, handoffs, tracing, **more
         )
         name = str(getattr(self._model, "model", type(self._model).__name__))
         offered = len(tools) + len(handoffs)
@@ -190,7 +195,7 @@ class _StreamedAnswer:
                         reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
                     )
                 observed.end()
-                await self._handle_end(event.response)
+                await self.take(event.response)
             case _:
                 _raise_on_failure_event(event)
 
@@ -219,7 +224,8 @@ class _StreamedAnswer:
             else:
                 self._turn.calls.complete(call.id, ended)
 
-    async def _handle_end(self, response: Response) -> None:
+    async def take(self, response: Response) -> None:
+        """Start the calls of the complete answer, and show its sources."""
         output = response.output or self._items
         response.output = output
         calls = [item for item in output if isinstance(item, ResponseFunctionToolCall)]
