@@ -2595,13 +2595,13 @@ BREAK_AFTER = re.compile(r"[@./_-]")
 
 
 def name_card(call: Call) -> str:
-    """Return the name of a pending card. Its last character, without width, is in the name of no real tool.
+    """Return the name of a pending card.
 
     On a phone, Open WebUI cuts a name at a place where a line may break: the argument gets more of these.
     """
     name: str = make_call_item(replace(call, label=""), "")["name"]
     title, label, about = name.partition(LABEL)
-    return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about) + "\u200b"
+    return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
 
 
 def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> list[Json]:
@@ -3077,36 +3077,6 @@ class Dialogs:
         return {"action": "accept", "content": values}
 
 
-async def run_requested(client: ServerClient, tools: OpenWebUITools | None, request: Json) -> None:
-    """Run a tool of Open WebUI, and send its result to the server; None if it did not end in time."""
-    value = None
-    if tools:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(request.get("timeout_seconds")):
-                value = await tools.run(request["name"], request["arguments"])
-    # If the server cannot be reached, the reader of its events gives the reason.
-    with suppress(ServerProblem):
-        await client.answer(request["request_id"], value, asked=tools is not None)
-
-
-async def follow_calls(
-    client: ServerClient, answer: LeftAnswer, call_ids: Iterable[str], transcript: Transcript, tools: OpenWebUITools
-) -> None:
-    """Add the events of a run to the transcript until these calls have ended, and run Open WebUI's tools for them."""
-    requests: dict[str, asyncio.Task[None]] = {}
-
-    def deliver(event: Json) -> None:
-        if event["type"] == "tool_request" and event["request_id"] not in requests:
-            requests[event["request_id"]] = asyncio.create_task(run_requested(client, tools, event))
-        transcript.apply(event)
-
-    try:
-        await client.deliver_calls(answer, call_ids, deliver)
-    finally:
-        for task in requests.values():
-            task.cancel()
-
-
 async def never_run() -> str:
     """Stand for the tool of a call that waits: Open WebUI looks the tool up again after the approval."""
     return NOT_APPROVED
@@ -3273,8 +3243,7 @@ class AnswerStream:
                 if request_id not in self._requests:
                     if event["type"] == "input_request":
                         self._questions[request_id] = event
-                    is_question = event["type"] == "input_request"
-                    work = self._ask(event) if is_question else run_requested(self._client, self._tools, event)
+                    work = self._ask(event) if event["type"] == "input_request" else self._run_tool(event)
                     self._requests[request_id] = asyncio.create_task(work)
             case "tool_call_error":
                 # The call has ended without the tool's result, for example because its time is over.
@@ -3312,6 +3281,15 @@ class AnswerStream:
                 del self._questions[request_id]
                 # Not kept: a server that takes the run over may send an open question again.
                 self._requests.pop(request_id).cancel()
+
+    async def _run_tool(self, request: Json) -> None:
+        """Run a tool of Open WebUI, and send its result to the server; None if it did not end in time."""
+        value = None
+        if self._tools:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(request.get("timeout_seconds")):
+                    value = await self._tools.run(request["name"], request["arguments"])
+        await self._answer(request, value, asked=self._tools is not None)
 
     async def _answer(self, request: Json, value: object, *, asked: bool) -> None:
         # If the server cannot be reached, the reader ends the answer with the reason.
@@ -3616,22 +3594,19 @@ class Pipe:
 
     # For the function in `callboard_filter.py`.
 
-    async def offer_approved(
-        self, user: Json, metadata: Json, request: object = None, ask_user: AskUser | None = None
-    ) -> None:
+    async def offer_approved(self, user: Json, metadata: Json) -> None:
         """Prepare what follows an answer on a pending card.
 
         Let Open WebUI find the tools of the cards that are left. Send the other answers to the server, and write onto
         their cards what has become of the calls.
         """
-        page = Page("", user, metadata, request, ask_user)
-        tools = OpenWebUITools(page, metadata.get("tools"), [])
+        page = Page("", user, metadata)
 
         async def run() -> str:
             # Open WebUI names only the tool, but runs one call of a message at a time.
             for card in list_newest_cards(await read_message(page)):
                 if card.get("status") == "in_progress" and card.get("approved") is True:
-                    return await self._run_approved(page, str(card["call_id"]), tools)
+                    return await self._run_approved(page, str(card["call_id"]))
             return NOT_APPROVED
 
         message = await read_message(page)
@@ -3642,10 +3617,10 @@ class Pipe:
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
         offer_tools(metadata, left, run)
         if decided := list_decided(cards):
-            calls = await self._find_ends(page, {one: decided[one] for one in decided if one in ended}, tools)
+            calls = await self._find_ends(page, {one: decided[one] for one in decided if one in ended})
             await write_cards(page, calls, decided, is_over=not left)
 
-    async def _find_ends(self, page: Page, decided: dict[str, bool], tools: OpenWebUITools) -> dict[str, Call]:
+    async def _find_ends(self, page: Page, decided: dict[str, bool]) -> dict[str, Call]:
         """Send answers to the server, and return the calls that have ended, by their ids.
 
         Calls that can go on are awaited: a message of Open WebUI is changed best before its answer goes on.
@@ -3655,20 +3630,20 @@ class Pipe:
             client = self._connect(page.user)
             if decided and (decided := select_of_run(decided, answer := await client.wait_for_answer(page))):
                 await client.answer_approvals(decided)
-                await follow_calls(client, answer, decided, transcript, tools)
+                await client.deliver_calls(answer, decided, transcript.apply)
         except ServerProblem as problem:
             log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
         calls = {call_id: transcript.find_call(call_id) for call_id in decided}
         return {call_id: call for call_id, call in calls.items() if call and not call.is_open}
 
-    async def _run_approved(self, page: Page, call_id: str, tools: OpenWebUITools) -> str:
+    async def _run_approved(self, page: Page, call_id: str) -> str:
         """Let the server run a call that the user has approved, and return its result or error as text."""
         client = self._connect(page.user)
         transcript = Transcript(self.valves.RESULT_CHARS)
         try:
             answer = await client.wait_for_answer(page)
             await client.answer_approvals({call_id: True})
-            await follow_calls(client, answer, [call_id], transcript, tools)
+            await client.deliver_calls(answer, [call_id], transcript.apply)
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"
