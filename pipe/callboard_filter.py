@@ -81,7 +81,7 @@ class Filter:
             from open_webui.functions import get_function_module_by_id
 
             pipe = await get_function_module_by_id(__request__, pipe_id)
-            await pipe.offer_approved(__user__ or {}, metadata)
+            await pipe.offer_approved(__user__ or {}, metadata, __request__)
         except Exception:
             # Open WebUI would end the answer. Without the tool, its card says that there is none.
             log.exception("Callboard: the tools of approved calls could not be added")

@@ -2433,6 +2433,25 @@ class OpenWebUITools:
             "asks_first": self._asks_first and not (is_builtin and name == "ask_user"),
         }
 
+    async def serve(self, request: Json, client: "ServerClient") -> None:
+        """Run the tool that the server requests, and send it the result; None if the tool did not end in time."""
+        value = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(request.get("timeout_seconds")):
+                value = await self.run(request["name"], request["arguments"])
+        with suppress(ServerProblem):
+            await client.answer(request["request_id"], value)
+
+    def serve_all(self, client: "ServerClient", deliver: Deliver) -> Deliver:
+        """Return a function that delivers events, and runs the tools that the server requests in them."""
+
+        def deliver_and_serve(event: Json) -> None:
+            deliver(event)
+            if event["type"] == "tool_request":
+                run_in_background(self.serve(event, client))
+
+        return deliver_and_serve
+
     async def run(self, name: str, arguments: Json) -> Json:
         """Run a tool, and return its result or its error in the server's form."""
         try:
@@ -3243,7 +3262,11 @@ class AnswerStream:
                 if request_id not in self._requests:
                     if event["type"] == "input_request":
                         self._questions[request_id] = event
-                    work = self._ask(event) if event["type"] == "input_request" else self._run_tool(event)
+                        work = self._ask(event)
+                    elif self._tools:
+                        work = self._tools.serve(event, self._client)
+                    else:
+                        work = self._client.answer(request_id, None, asked=False)
                     self._requests[request_id] = asyncio.create_task(work)
             case "tool_call_error":
                 # The call has ended without the tool's result, for example because its time is over.
@@ -3272,7 +3295,9 @@ class AnswerStream:
     async def _ask(self, question: Json) -> None:
         """Ask the user, and send the reply to the server."""
         reply = await self._dialogs.ask(question)
-        await self._answer(question, reply.value, asked=reply.is_asked)
+        # If the server cannot be reached, the reader ends the answer with the reason.
+        with suppress(ServerProblem):
+            await self._client.answer(question["request_id"], reply.value, asked=reply.is_asked)
 
     def _close_answered(self) -> None:
         """Close the dialogs of questions that were answered elsewhere, or whose calls have ended."""
@@ -3281,20 +3306,6 @@ class AnswerStream:
                 del self._questions[request_id]
                 # Not kept: a server that takes the run over may send an open question again.
                 self._requests.pop(request_id).cancel()
-
-    async def _run_tool(self, request: Json) -> None:
-        """Run a tool of Open WebUI, and send its result to the server; None if it did not end in time."""
-        value = None
-        if self._tools:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(request.get("timeout_seconds")):
-                    value = await self._tools.run(request["name"], request["arguments"])
-        await self._answer(request, value, asked=self._tools is not None)
-
-    async def _answer(self, request: Json, value: object, *, asked: bool) -> None:
-        # If the server cannot be reached, the reader ends the answer with the reason.
-        with suppress(ServerProblem):
-            await self._client.answer(request["request_id"], value, asked=asked)
 
     def _disconnect(self, reader: asyncio.Task[None], *, cancels_run: bool) -> None:
         """End the connection, and the run too if `cancels_run`. Works in the background, because it must not await."""
@@ -3594,19 +3605,20 @@ class Pipe:
 
     # For the function in `callboard_filter.py`.
 
-    async def offer_approved(self, user: Json, metadata: Json) -> None:
+    async def offer_approved(self, user: Json, metadata: Json, request: object = None) -> None:
         """Prepare what follows an answer on a pending card.
 
         Let Open WebUI find the tools of the cards that are left. Send the other answers to the server, and write onto
         their cards what has become of the calls.
         """
-        page = Page("", user, metadata)
+        page = Page("", user, metadata, request)
+        tools = OpenWebUITools(page, metadata.get("tools"), [])
 
         async def run() -> str:
             # Open WebUI names only the tool, but runs one call of a message at a time.
             for card in list_newest_cards(await read_message(page)):
                 if card.get("status") == "in_progress" and card.get("approved") is True:
-                    return await self._run_approved(page, str(card["call_id"]))
+                    return await self._run_approved(page, tools, str(card["call_id"]))
             return NOT_APPROVED
 
         message = await read_message(page)
@@ -3617,10 +3629,10 @@ class Pipe:
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
         offer_tools(metadata, left, run)
         if decided := list_decided(cards):
-            calls = await self._find_ends(page, {one: decided[one] for one in decided if one in ended})
+            calls = await self._find_ends(page, tools, {one: decided[one] for one in decided if one in ended})
             await write_cards(page, calls, decided, is_over=not left)
 
-    async def _find_ends(self, page: Page, decided: dict[str, bool]) -> dict[str, Call]:
+    async def _find_ends(self, page: Page, tools: OpenWebUITools, decided: dict[str, bool]) -> dict[str, Call]:
         """Send answers to the server, and return the calls that have ended, by their ids.
 
         Calls that can go on are awaited: a message of Open WebUI is changed best before its answer goes on.
@@ -3630,20 +3642,20 @@ class Pipe:
             client = self._connect(page.user)
             if decided and (decided := select_of_run(decided, answer := await client.wait_for_answer(page))):
                 await client.answer_approvals(decided)
-                await client.deliver_calls(answer, decided, transcript.apply)
+                await client.deliver_calls(answer, decided, tools.serve_all(client, transcript.apply))
         except ServerProblem as problem:
             log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
         calls = {call_id: transcript.find_call(call_id) for call_id in decided}
         return {call_id: call for call_id, call in calls.items() if call and not call.is_open}
 
-    async def _run_approved(self, page: Page, call_id: str) -> str:
+    async def _run_approved(self, page: Page, tools: OpenWebUITools, call_id: str) -> str:
         """Let the server run a call that the user has approved, and return its result or error as text."""
         client = self._connect(page.user)
         transcript = Transcript(self.valves.RESULT_CHARS)
         try:
             answer = await client.wait_for_answer(page)
             await client.answer_approvals({call_id: True})
-            await client.deliver_calls(answer, [call_id], transcript.apply)
+            await client.deliver_calls(answer, [call_id], tools.serve_all(client, transcript.apply))
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"

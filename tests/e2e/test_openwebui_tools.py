@@ -24,6 +24,7 @@ import install_pipe
 from tests.e2e.conftest import OpenWebUI, install
 from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Content, Question
 from tests.e2e.server import Server
+from tests.e2e.test_consent import leave, press
 from tests.fakes.embeddings import EmbeddingServer
 from tests.fakes.http_server import HttpServer
 from tests.fakes.mcp_http import ForgetfulServer
@@ -217,6 +218,12 @@ async def test_workspace_tool_runs_as_the_user_who_asks_and_as_often_as_the_user
                 await question.refuse()
                 await chat.wait_until_finished()
                 assert "the user refused it" in server.turns[-1].results[0]
+                await chat.send('use whoami {"greeting": "Good evening"}')
+                await question.wait("Run whoami?")
+                await chat.page.goto(await leave(chat))
+                await press(chat, server, "Allow")
+                await expect(chat.answer.get_by_text("That is my answer")).to_be_visible(timeout=TIMEOUT_MS)
+                assert f"Good evening {name}, the code" in server.turns[-1].results[0]
     assert server.turns[-1].offered == ["whoami"]
 
 
