@@ -71,6 +71,7 @@ class Filter:
         __user__: Json | None = None,
         __model__: Json | None = None,
         __request__: Any = None,
+        __event_call__: Any = None,
     ) -> Json:
         """Prepare a request that continues an answer of the pipe: its cards, and the tools of approved calls."""
         metadata = __metadata__ or {}
@@ -81,7 +82,7 @@ class Filter:
             from open_webui.functions import get_function_module_by_id
 
             pipe = await get_function_module_by_id(__request__, pipe_id)
-            await pipe.offer_approved(__user__ or {}, metadata, __request__)
+            await pipe.offer_approved(__user__ or {}, metadata, __request__, __event_call__)
         except Exception:
             # Open WebUI would end the answer. Without the tool, its card says that there is none.
             log.exception("Callboard: the tools of approved calls could not be added")

@@ -2444,10 +2444,13 @@ class OpenWebUITools:
 
     def serve_all(self, client: "ServerClient", deliver: Deliver) -> Deliver:
         """Return a function that delivers events, and runs the tools that the server requests in them."""
+        served: set[str] = set()
 
         def deliver_and_serve(event: Json) -> None:
             deliver(event)
-            if event["type"] == "tool_request":
+            # A server that takes the run over sends open requests again.
+            if event["type"] == "tool_request" and event["request_id"] not in served:
+                served.add(event["request_id"])
                 run_in_background(self.serve(event, client))
 
         return deliver_and_serve
@@ -2614,13 +2617,13 @@ BREAK_AFTER = re.compile(r"[@./_-]")
 
 
 def name_card(call: Call) -> str:
-    """Return the name of a pending card.
+    """Return the name of a pending card. Its last character, without width, is in the name of no real tool.
 
     On a phone, Open WebUI cuts a name at a place where a line may break: the argument gets more of these.
     """
     name: str = make_call_item(replace(call, label=""), "")["name"]
     title, label, about = name.partition(LABEL)
-    return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about)
+    return title + label + BREAK_AFTER.sub("\\g<0>\u200b", about) + "\u200b"
 
 
 def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> list[Json]:
@@ -3605,13 +3608,15 @@ class Pipe:
 
     # For the function in `callboard_filter.py`.
 
-    async def offer_approved(self, user: Json, metadata: Json, request: object = None) -> None:
+    async def offer_approved(
+        self, user: Json, metadata: Json, request: object = None, ask_user: AskUser | None = None
+    ) -> None:
         """Prepare what follows an answer on a pending card.
 
         Let Open WebUI find the tools of the cards that are left. Send the other answers to the server, and write onto
         their cards what has become of the calls.
         """
-        page = Page("", user, metadata, request)
+        page = Page("", user, metadata, request, ask_user)
         tools = OpenWebUITools(page, metadata.get("tools"), [])
 
         async def run() -> str:

@@ -31,6 +31,7 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
+    ToolRequest,
     ToolStatus,
     ToolStatusData,
 )
@@ -181,7 +182,7 @@ async def test_a_parked_run_ends_the_answer_with_a_pending_card_for_each_call(se
     given = metadata()
     updates = await answer(a_pipe(server.url), __metadata__=given)
     *_, text, question, card = reduce_native([update for update in updates if "output_index" in update])
-    name = "Send an e-mail · ann@\u200bexample.\u200borg"
+    name = "Send an e-mail · ann@\u200bexample.\u200borg\u200b"
     assert card == {
         "type": "function_call",
         "id": "fc_c1",
@@ -417,6 +418,32 @@ async def test_the_tool_of_an_approved_card_returns_the_result_of_its_call(
     assert given["params"]["tool_approval_mode"] == "ask"
     assert await given["tools"]["send"]["callable"]() == result
     assert await answers(server) == [("approve:c1", True)]
+
+
+async def test_a_tool_of_open_webui_runs_once_after_its_card_is_approved(
+    server: ScriptedServer, open_webui: OpenWebUI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def get_updated_tool_function(function: Any, extra_params: dict[str, Any]) -> Any:
+        return function
+
+    provide_open_webui(monkeypatch, {"utils.tools": {"get_updated_tool_function": get_updated_tool_function}})
+    open_webui.show(name="Send\u200b", status="in_progress", approved=True)
+    wanted = ToolRequest(request_id="tool:c1", tool_call_id="c1", name="send", arguments=LETTER)
+    serve_run(server, *BEFORE)
+    sent = asyncio.Event()
+    server.on("GET", "events", stream(frames(*BEFORE, wanted, wanted), sent, frames(SENT, first=len(BEFORE) + 3)))
+    ran: list[str] = []
+
+    async def send(to: str, body: str) -> str:
+        ran.append(f"{to}: {body}")
+        sent.set()
+        return "sent"
+
+    spec = {"name": "send", "parameters": {"properties": {name: {} for name in LETTER}}}
+    given = metadata(tool_approval_resume="tools", tools={"send": {"callable": send, "spec": spec}})
+    await a_pipe(server.url).offer_approved({"id": "ann"}, given)
+    assert await given["tools"]["Send\u200b"]["callable"]() == "sent"
+    assert ran == [f"{LETTER['to']}: {LETTER['body']}"]
 
 
 @pytest.mark.parametrize("card", [{"status": "in_progress"}, {"status": "queued"}])
