@@ -316,8 +316,10 @@ class Campaign:
                 problems.append(f"{order} ended with {output!r}")
             if ending == "done" and not ran[order]:
                 problems.append(f"{order} ended well and never ran")
-            if ending == "refused" and ran[order]:
-                problems.append(f"{order} was refused and ran")
+            if plan.calls[order].is_refused and (
+                ran[order] or (ending == "unknown" and order in answer.listener.asked)
+            ):
+                problems.append(f"{order} was refused, ran {ran[order]} times, and ended with {output!r}")
         said = text_of(answer.listener.events)
         wanted = plan.whole_text(results)
         return problems if said == wanted else [*problems, f"it says {said!r} and not {wanted!r}"]

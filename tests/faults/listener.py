@@ -61,6 +61,7 @@ class Listener:
     times: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     has_begun: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: set[str] = field(default_factory=set)
     _orders: dict[str, str] = field(default_factory=dict)
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -154,6 +155,7 @@ class Listener:
                 self._orders[call_id] = arguments["order"]
             case InputRequest(tool_call_id=str(call_id)) if self.planned:
                 self._tell_step("asked")
+                self.asked.add(self._orders[call_id])
                 self._stop_answering(call_id)
                 answering = self._answer(event.request_id, self.planned[self._orders[call_id]])
                 self._answering[call_id] = asyncio.create_task(answering)

@@ -21,7 +21,7 @@ TOOLS = ("sell", "build", "print_out", "look", *ASKING, *ASKING)
 WAYS = ("at once", "later", "later in the inspector", "later at two places")
 """How the user answers a question: while it is open, or when nobody could be asked and its call waits."""
 UNKNOWN = f"Error: {INTERRUPTED_CALL}"
-REFUSALS = tuple(f"Error: {text}" for text in (REFUSED, REFUSED_IN_INSPECTOR))
+REFUSALS = (REFUSED, REFUSED_IN_INSPECTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,19 @@ class PlannedCall:
     seconds: float
     is_agreed: bool
     way: str
-    may_repeat: bool
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.way) and not self.is_agreed
+
+    @property
+    def is_of_framework(self) -> bool:
+        return not self.order.startswith(f"{AGENTS[0]}-")
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether its tool changes nothing, which only `Agent` knows."""
+        return self.tool in READING and not self.is_of_framework
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -48,8 +60,12 @@ class PlannedCall:
 
     def may_end_with(self, output: str) -> Literal["done", "unknown", "refused", ""]:
         """How a result of it is to be understood; "" where it must not be."""
-        if self.way and not self.is_agreed:
-            return "refused" if output in REFUSALS else ""
+        if self.is_refused:
+            # LangGraph's middleware puts words of its own before the refusal.
+            if output.endswith(REFUSALS):
+                return "refused"
+            # A framework asks later, perhaps only after the calls beside it: until then it is taken to have begun.
+            return "unknown" if output == UNKNOWN and self.is_of_framework else ""
         if output == self.result:
             return "done"
         return "unknown" if output == UNKNOWN and not self.may_repeat else ""
@@ -80,7 +96,6 @@ class Plan:
     def of(cls, question: str) -> Self:
         """Make the plan that follows from a question, which begins with the name of the agent."""
         chance = random.Random(question)
-        agent = question.partition("-")[0]
         waits = chance.random() < 0.7
         rounds = []
         for round_index in range(chance.choice((1, 1, 2, 2, 3))):
@@ -94,8 +109,6 @@ class Plan:
                         round(chance.choice((0, 0.1, 0.5, 1.5)), 1),
                         chance.random() < 0.8,
                         chance.choice(WAYS if waits else WAYS[:1]) if tool in ASKING else "",
-                        # Only `Agent` knows that the tool does not change anything.
-                        tool in READING and agent == AGENTS[0],
                     )
                 )
             rounds.append(PlannedRound(_words(chance, 6), calls))
@@ -108,7 +121,10 @@ class Plan:
 
     def last_text(self, results: Mapping[str, str]) -> list[str]:
         """The pieces of what the model says at the end, told of these results of its calls, by their orders."""
-        return [*self.last_pieces, *(f"{results[order]}\n" for order in self.calls)]
+        return [
+            *self.last_pieces,
+            *(f"{order} {call.may_end_with(results[order])}\n" for order, call in self.calls.items()),
+        ]
 
     def whole_text(self, results: Mapping[str, str]) -> str:
         """What the user reads in the end."""
