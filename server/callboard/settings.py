@@ -193,6 +193,10 @@ class Settings(BaseSettings):
         default=(),
         description="Tools that need the user's approval to run: patterns such as `request_*`, with commas",
     )
+    forbid_always: Words = Field(
+        default=(),
+        description="Tools that no user can allow always in a chat: patterns such as `send_*`, with commas",
+    )
     input_timeout_seconds: float = Field(default=120, gt=0, description="How long a run waits for the user's answer")
     recall: bool = Field(
         default=True,

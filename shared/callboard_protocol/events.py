@@ -216,6 +216,9 @@ class ToolCallStart(CallEvent):
     parent_call_id: str = Field(default="", exclude_if=not_)
 
 
+WAITING_STATUSES = ("pending", "asking")
+"""The statuses of a call while its user is asked: whether it may run, or what its running tool wants to know."""
+
 FROM_TEXT_STATUS = "from_text"
 """The first status of a call whose start has `from_text`: clients show it as a step of the call."""
 
@@ -322,7 +325,7 @@ class InputRequest(Event):
 
     A `confirmation` with a `url` (http or https) asks the user to open it; true says that they have. `arguments` are
     those of the call that a `confirmation` would allow, the same as in `message`; a text if they are too large. With
-    `remember`, the text `always` is an answer too: later calls of this tool in this chat then run without a question.
+    `remember`, the text `always` is an answer too: the calls of this tool in this chat that ask now or later then run.
 
     If such a `confirmation` has a `schema`, the user may change these arguments, whose values are the defaults of the
     form. The answer may then be an object, which allows the call: `arguments` has the values of all fields of the form,

@@ -46,12 +46,12 @@ def test_arguments_are_labelled_lines_and_no_value_looks_like_a_label(arguments:
         ({"approved": True}, ToolNotAnswered),
     ],
 )
-async def test_only_true_approves_and_only_false_refuses(answer: object, error: type[ToolDenied]) -> None:
+def test_only_true_approves_and_only_false_refuses(answer: object, error: type[ToolDenied]) -> None:
     approval = Approval()
     question = approval.request("pay", {}, "c" * 512, fingerprint="f")
-    assert await approval.apply(True, question, "pay", "f") == APPROVED
+    assert approval.apply(True, question) == APPROVED
     with pytest.raises(ToolDenied) as raised:
-        await approval.apply(answer, question, "pay", "f")
+        approval.apply(answer, question)
     assert type(raised.value) is error
 
 

@@ -292,6 +292,24 @@ async def test_question_of_second_round_can_be_answered_after_its_server_was_kil
     ]
 
 
+@every_framework
+async def test_always_answers_the_other_waiting_calls_of_the_tool(framework: Column, tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    wipes = [call("wipe", f'{{"disk": "{disk}"}}', index=at, call_id=f"c{at}") for at, disk in enumerate("CD")]
+    script = [chunks(*wipes, finish("tool_calls")), says("Done.")]
+    async with (
+        OpenAIServer(script) as model,
+        framework.agent(model.base_url, ["wipe"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        await begin(service, is_away)
+        await answer(service, "approve:c1", "always")
+        # The run may wait once more, and begin again.
+        while not isinstance((await events_of_run(service))[-1], Done):
+            pass
+    assert sorted(toolbox.wiped) == ["C", "D"]
+
+
 # --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}

@@ -51,6 +51,7 @@ def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
         ("GET", "/v1/runs/{run_id}/files/{file_id}"): Wanted("GET", f"/v1/runs/waiting/files/{file_id}"),
         ("GET", "/v1/chats/{chat_id}/messages"): Wanted("GET", "/v1/chats/c/messages"),
         ("GET", "/v1/chats/{chat_id}/timeline"): Wanted("GET", "/v1/chats/c/timeline"),
+        ("GET", "/v1/chats/{chat_id}/grants"): Wanted("GET", "/v1/chats/c/grants?user_id=u"),
         ("GET", "/v1/approvals"): Wanted("GET", "/v1/approvals"),
         ("GET", "/v1/user-data"): Wanted("GET", "/v1/user-data?user_id=u"),
         ("GET", "/v1/tool-calls"): Wanted("GET", "/v1/tool-calls"),
@@ -65,6 +66,9 @@ def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
         ("DELETE", "/v1/user-data"): Wanted("DELETE", "/v1/user-data?user_id=u"),
         ("DELETE", "/v1/chats"): Wanted("DELETE", "/v1/chats?user_id=u"),
         ("DELETE", "/v1/chats/{chat_id}"): Wanted("DELETE", "/v1/chats/c"),
+        ("DELETE", "/v1/chats/{chat_id}/grants"): Wanted(
+            "DELETE", "/v1/chats/c/grants?user_id=u&agent_id=scripted&tool_name=t"
+        ),
     }
     routes = {(method, route.path) for route in ROUTES for method in (route.methods or set()) - {"HEAD"}}
     assert routes == set(requests), "a route that nobody attacks"

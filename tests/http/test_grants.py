@@ -40,6 +40,11 @@ def questions(events: list[Event]) -> list[InputRequest]:
     return [event for event in events if isinstance(event, InputRequest)]
 
 
+async def list_grants(service: Service, user_id: str = "ada") -> list[dict[str, Any]]:
+    found = (await service.client.get("/v1/chats/c/grants", params={"user_id": user_id})).json()["grants"]
+    return [dict(one) for one in found]
+
+
 def steps(events: list[Event]) -> list[str]:
     return [event.data.message for event in events if isinstance(event, ToolStatus)]
 
@@ -49,18 +54,33 @@ async def test_tool_that_is_always_allowed_runs_without_a_question_until_it_is_r
     async with serving(tmp_path, shop.agent) as service:
         first = await ask(service, "always")
         second = await ask(service, False)
-        grants = Grants(service.state.store, "ada", "c")
-        [grant] = await grants.list()
-        await grants.revoke("shop", "buy")
+        [grant] = await list_grants(service)
+        of_tool = {"agent_id": "shop", "tool_name": "buy"}
+        await service.client.delete("/v1/chats/c/grants", params={"user_id": "bob", **of_tool})
+        assert await list_grants(service) == [grant]
+        revoked = await service.client.delete("/v1/chats/c/grants", params={"user_id": "ada", **of_tool})
+        assert await list_grants(service) == []
         third = await ask(service, False)
+    assert revoked.status_code == 204
     [question] = questions(first)
     assert question.remember
     assert steps(first)[-1] == steps(second)[-1] == "allowed always in this chat"
     assert questions(second) == []
     assert [event.tool_name for event in second if isinstance(event, ToolCallComplete)] == ["buy", "buy"]
-    assert (grant.agent_id, grant.tool_name) == ("shop", "buy")
+    assert (grant["agent_id"], grant["tool_name"]) == ("shop", "buy")
     assert len(questions(third)) == 1
     assert [bought for bought in shop.bought if bought[1] > 10] == [("a <b>piano</b>", 900)] * 2
+
+
+async def test_tool_that_settings_name_cannot_be_allowed_always_and_is_allowed_no_more(tmp_path: Path) -> None:
+    shop = Shop()
+    async with serving(tmp_path, shop.agent) as service:
+        await ask(service, "always")
+    async with serving(tmp_path, shop.agent, forbid_always="b*") as service:
+        assert await list_grants(service) == []
+        [question] = questions(await ask(service, "always"))
+    assert not question.remember
+    assert [bought for bought in shop.bought if bought[1] > 10] == [("a <b>piano</b>", 900)]
 
 
 @pytest.mark.parametrize("elsewhere", [{"chat_id": "d"}, {"chat_id": "d", "user": {"id": "bob"}}])

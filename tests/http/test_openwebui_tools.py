@@ -17,6 +17,7 @@ from callboard_protocol import (
     Done,
     Event,
     Message,
+    Parked,
     Status,
     ToolCallComplete,
     ToolCallError,
@@ -142,15 +143,25 @@ async def test_without_an_answer_in_time_the_call_ends_and_a_late_answer_is_refu
     assert late.status_code == 404
 
 
-async def test_approval_of_an_open_webui_tool_does_not_wait_without_a_client(tmp_path: Path) -> None:
+async def test_call_of_an_open_webui_tool_waits_and_is_run_by_the_client_that_follows_its_answer(
+    tmp_path: Path,
+) -> None:
     reporter = Reporter()
     async with serving(tmp_path, reporter.agent, input_timeout_seconds=0.1) as service:
         tools = [{**WEATHER, "asks_first": True}]
-        body = request(agent="reporter", chat_id="chat", openwebui_tools=tools, approvals_wait=True)
-        events = await service.events(body)
-    [ended] = [event for event in events if isinstance(event, ToolCallError)]
-    assert ended.code == "not_answered"
-    assert isinstance(events[-1], Done)
+        body = request(agent="reporter", run_id="r", chat_id="chat", openwebui_tools=tools, approvals_wait=True)
+        assert isinstance((await service.events(body))[-1], Parked)
+    async with serving(tmp_path, reporter.agent) as service:
+        assert (
+            await service.client.post("/v1/runs/r/input", json={"request_id": "approve:c1", "value": True})
+        ).is_success
+        async with service.client.stream("GET", "/v1/runs/r/events") as response:
+            async for _, event in numbered(response):
+                if isinstance(event, ToolRequest):
+                    sent = {"request_id": event.request_id, "value": {"text": "Sunny."}}
+                    assert (await service.client.post("/v1/runs/r/input", json=sent)).is_success
+    assert isinstance(event, Done)
+    assert reporter.results == ["Sunny."]
 
 
 @tool(name="weather")

@@ -24,9 +24,10 @@ def url(service: Service, path: str) -> str:
     return f"{service.client.base_url}/inspect{path}"
 
 
-async def play(service: Service, chat_id: str, say: str, user_id: str = "ann") -> None:
+async def play(service: Service, chat_id: str, say: str, user_id: str = "ann", name: str = "") -> None:
     messages = [{"role": "user", "content": say}]
-    body = request(agent="demo", chat_id=chat_id, message_id=f"m-{chat_id}", messages=messages, user={"id": user_id})
+    user = {"id": user_id, "name": name, "email": f"{user_id}@example.org"}
+    body = request(agent="demo", chat_id=chat_id, message_id=f"m-{chat_id}", messages=messages, user=user)
     await service.events(body)
 
 
@@ -49,6 +50,9 @@ FOUND = [
     ("chats?", 3),
     ("chats?text=theatres", 1),
     ("chats?user=bob", 2),
+    ("chats?user=Bob+Marley", 2),
+    ("calls?user=Ann@Example.org", 2),
+    ("chats?user=bob+marley&text=theatres", 1),
     ("calls?", 4),
     ("calls?text=FULLY+booked", 1),
     ("calls?until=2020-01-01", 0),
@@ -61,14 +65,31 @@ async def test_chats_and_calls_are_found_by_each_field_of_their_forms(
 ) -> None:
     async with serving(tmp_path, demo_agent(0)) as service:
         await play(service, "one", "fail and slow")
-        await play(service, "two", "cite an old theatre", "bob")
-        await play(service, "three", "slow", "bob")
+        await play(service, "two", "cite an old theatre", "bob", "Bob Marley")
+        await play(service, "three", "slow", "bob", "Bob Marley")
         for query, count in FOUND:
             page = (await service.client.get(f"/inspect/{query}")).text
             assert page.count('data-label="Began with">') + page.count('<td data-label="Tool">') == count, query
         for path in ("calls?status=odd", "calls?since=nonsense", "calls?since=2026-99-99", "calls?cursor=odd"):
             assert (await service.client.get(f"/inspect/{path}")).status_code == 422
         assert (await service.client.get("/inspect/chats?cursor=odd")).status_code == 422
+        await play(service, "four", "slow", "robert", "Bob Marley")
+        refused = await service.client.get("/inspect/chats?user=Bob+Marley")
+    assert refused.status_code == 422
+    assert "several users are named" in refused.text
+
+
+async def test_failures_of_yesterday_are_one_click_away(tmp_path: Path) -> None:
+    async with serving(tmp_path, demo_agent(0)) as service:
+        await play(service, "one", "fail")
+        for path in ("", "calls"):
+            page = (await service.client.get(f"/inspect/{path}")).text
+            links = dict(re.findall(r'href="[^"]*(calls[^"]*)">(failed [a-z]+)<', page))
+            found = {
+                name: (await service.client.get(f"/inspect/{unescape(link)}")).text for link, name in links.items()
+            }
+            assert "book_table" in found["failed today"]
+            assert "No call fits" in found["failed yesterday"]
 
 
 @in_a_browser

@@ -111,6 +111,9 @@ async def test_the_pages_are_used_by_keyboard_alone(browser: Browser, tmp_path: 
         async with page.expect_response(lambda response: response.url.endswith("/inspect/")):
             pass
         focused = page.locator(":focus")
+        await expect(focused).to_have_text("waiting for approval")
+        for _ in ("failed today", "failed yesterday", "the question"):
+            await page.keyboard.press("Tab")
         await expect(focused).to_have_text("fail")
         await page.keyboard.press("Tab")
         await page.keyboard.press("Tab")

@@ -6,7 +6,7 @@ from typing import Any
 from callboard._inspect.messages import mark_messages
 from callboard._inspect.shown import RunState, SentRequest, ShownCall, ShownRun
 from callboard._inspect.timeline import MIN_PERCENT, Timeline, TimelineRow, draw_timeline
-from callboard._inspect.values import is_picture, read_value, web_address
+from callboard._inspect.values import is_picture, read_arguments, read_value, web_address
 from callboard.calls import RunningCall, StatusReport
 from callboard.observers import ModelAnswered
 from callboard.storage.summaries import ResultSize
@@ -133,6 +133,9 @@ def test_kind_of_a_text_is_recognized() -> None:
     # The last one would have forty million characters if it were indented.
     for text in ("{no json", "[" * 100_000, f"{'[' * 900}{'0,' * 20_000}0{']' * 900}"):
         assert read_value(text) == text
+        assert read_arguments(text) == read_arguments(f'{{"a": {text}}}')[6:-1] == text
+    assert read_arguments('{"to": "ada", "body": "Hello\\nAda"}') == "to: ada\nbody:\n    Hello\n    Ada"
+    assert read_arguments("[1]") == "[1]"
     assert is_picture("data:image/png;base64,AAAA")
     assert not is_picture("data:image/svg+xml;base64,AAAA")
 

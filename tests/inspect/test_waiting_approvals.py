@@ -25,7 +25,7 @@ async def test_an_approval_that_waits_is_listed_and_answered(browser: Browser, t
         page = looking.page
         await page.goto(f"{parked.service.client.base_url}/inspect/")
         await expect(page.get_by_role("heading", name="Waiting for approval")).to_be_visible()
-        await expect(page.get_by_role("row", name="refund")).to_contain_text('{"seat": 7}')
+        await expect(page.get_by_role("row", name="refund")).to_contain_text("seat: 7")
         await looking.check("waiting-approvals-phone")
         await page.get_by_role("button", name="Allow").click()
         await expect(page.get_by_role("heading", name="Waiting for approval")).to_have_count(0)
@@ -40,8 +40,40 @@ async def test_the_page_says_that_it_shows_the_newest_approvals_only(
     async with parked_run(tmp_path, seats=(7, 8)) as parked:
         page = (await parked.service.client.get("/inspect/")).text
     assert "These are the newest 1. Older calls are listed when these are answered." in page
-    assert "{&#34;seat&#34;: 8}" in page
-    assert "{&#34;seat&#34;: 7}" not in page
+    assert "seat: 8" in page
+    assert "seat: 7" not in page
+
+
+async def test_a_call_that_waits_has_a_state_of_its_own_in_lists_filters_and_its_run(tmp_path: Path) -> None:
+    label = '<span class="state waiting">waiting for approval</span>'
+    async with parked_run(tmp_path) as parked:
+        client = parked.service.client
+        for path in ("", "calls?status=waiting", "chats", "chat?id=chat", "run?id=run&chat=chat"):
+            assert label in (await client.get(f"/inspect/{path}")).text, path
+        assert "No call fits" in (await client.get("/inspect/calls?status=running")).text
+        listed = [
+            (await client.get(f"/v1/tool-calls?user_id=ann&status={one}")).json() for one in ("waiting", "running")
+        ]
+        assert [[call["status"] for call in page["tool_calls"]] for page in listed] == [["waiting"], []]
+        await press(parked, "yes")
+        await parked.read_rest()
+        for path in ("", "chats", "chat?id=chat"):
+            assert label not in (await client.get(f"/inspect/{path}")).text, path
+
+
+async def test_the_run_of_an_answer_that_waited_shows_all_its_calls_at_once(tmp_path: Path) -> None:
+    async with parked_run(tmp_path, seats=(7, 8)) as parked:
+        client = parked.service.client
+        waiting = (await client.get("/v1/approvals?user_id=ann")).json()["approvals"]
+        for seat, approval in enumerate(waiting, 1):
+            answer = {"request_id": approval["request_id"], "value": True}
+            assert (await client.post("/v1/runs/run/input?user_id=ann", json=answer)).is_success
+            events = await parked.read_rest()
+            assert len(parked.paid) == seat
+        assert events[-1] == Done()
+        page = (await client.get("/inspect/run?id=run&chat=chat")).text
+    assert "What the model was sent" in page
+    assert [seat for seat in (7, 8) if f'<span class="note">seat: {seat}</span>' in page] == [7, 8]
 
 
 async def test_a_page_about_a_user_neither_lists_nor_answers_approvals_of_others(tmp_path: Path) -> None:
@@ -56,7 +88,7 @@ async def test_a_page_about_a_user_neither_lists_nor_answers_approvals_of_others
 async def test_if_open_webui_signs_only_the_user_answers_an_approval(tmp_path: Path) -> None:
     async with parked_run(tmp_path, headers=signed(), open_webui_jwt_secret=SECRET) as parked:
         page = (await parked.service.client.get("/inspect/")).text
-        assert "{&#34;seat&#34;: 7}" in page
+        assert "seat: 7" in page
         assert "Only the user can answer, because Open WebUI signs for its users." in page
         assert "/approve" not in page
         for value in ("yes", "no"):

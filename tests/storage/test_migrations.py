@@ -60,6 +60,7 @@ async def test_a_database_of_an_earlier_version_loses_withdrawn_tables_and_keeps
         await connection.execute(text("CREATE TABLE audit_arguments (audit_id INTEGER REFERENCES audit (id))"))
         await connection.execute(text("INSERT INTO audit (id) VALUES (1)"))
         await connection.execute(text("INSERT INTO audit_arguments (audit_id) VALUES (1)"))
+        await connection.execute(text("ALTER TABLE chats DROP COLUMN user_email"))
         await connection.execute(text("UPDATE alembic_version SET version_num = '0102'"))
     later = await Store.open(database_url)
     assert len(await later.chats("ann").messages("chat")) == 1

@@ -139,15 +139,17 @@ def body(**fields: Any) -> dict[str, Any]:
     return request(**{**values, "approvals_wait": True, **fields})
 
 
-async def answer(service: Service, request_id: str, value: object, status: int = 202, **more: Any) -> None:
+async def answer(
+    service: Service, request_id: str, value: object, status: int = 202, run_id: str = "run", **more: Any
+) -> None:
     given = {"request_id": request_id, "value": value, **more}
-    response = await service.client.post("/v1/runs/run/input?user_id=ann", json=given)
+    response = await service.client.post(f"/v1/runs/{run_id}/input?user_id=ann", json=given)
     assert response.status_code == status, response.text
 
 
-async def read(service: Service, after: int = 0) -> list[tuple[int, Event]]:
-    """Read the events of the run until the connection ends."""
-    async with service.client.stream("GET", f"/v1/runs/run/events?user_id=ann&after={after}") as response:
+async def read(service: Service, after: int = 0, run_id: str = "run") -> list[tuple[int, Event]]:
+    """Read the events of a run until the connection ends."""
+    async with service.client.stream("GET", f"/v1/runs/{run_id}/events?user_id=ann&after={after}") as response:
         assert response.status_code == 200
         return [one async for one in numbered(response)]
 
@@ -166,7 +168,7 @@ async def park(service: Service, **fields: Any) -> list[tuple[int, Event]]:
         async for one in numbered(response):
             seen.append(one)
             if isinstance(one[1], InputRequest):
-                await answer(service, one[1].request_id, None, asked=False)
+                await answer(service, one[1].request_id, None, asked=False, run_id=fields.get("run_id", "run"))
     return seen
 
 
@@ -296,6 +298,44 @@ async def test_two_parked_calls_are_answered_one_after_the_other(serve: Serve, t
     paid, refused = sorted(str(one["content"]) for one in model.requests[1]["messages"] if one["role"] == "tool")[::-1]
     assert paid == "Seat 8 is paid back."
     assert "refused" in refused
+
+
+async def ask(service: Service, run_id: str, questions: int) -> list[Event]:
+    """Start a run of the chat, and return its events; after so many questions, answer the first with `always`."""
+    events: list[Event] = []
+    async with service.client.stream("POST", "/v1/runs", json=body(run_id=run_id)) as response:
+        async for _, event in numbered(response):
+            events.append(event)
+            asked = [one.request_id for one in events if isinstance(one, InputRequest)]
+            if isinstance(event, InputRequest) and len(asked) == questions:
+                await answer(service, asked[0], "always", run_id=run_id)
+    return events
+
+
+@pytest.mark.parametrize("answers", [[TWO_REFUNDS, REFUND, TWO_REFUNDS, ANSWER, ANSWER, ANSWER]])
+async def test_always_answers_all_open_and_waiting_questions_of_the_tool_in_the_chat(serve: Serve, till: Till) -> None:
+    async with serve("one") as one, serve("other") as other:
+        seen = await park(one)
+        elsewhere = await park(one, run_id="elsewhere", chat_id="another")
+        events = await ask(other, "live", questions=2)
+        seen += await read(one, seen[-1][0])
+        check(seen)
+        assert [one["run_id"] for one in await list_approvals(one)] == ["elsewhere"]
+    assert events[-1] == seen[-1][1] == Done()
+    assert isinstance(elsewhere[-1][1], Parked)
+    assert sorted(till.paid) == [7, 7, 8, 8]
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("answers", [[REFUND, REFUND, ANSWER]])
+async def test_always_answers_no_question_about_the_tool_as_it_was(serve: Serve, till: Till) -> None:
+    async with serve("one") as one:
+        await park(one)
+    till.description = "Pay a seat back twice."
+    async with serve("other") as other:
+        assert (await ask(other, "live", questions=1))[-1] == Done()
+        assert [one["run_id"] for one in await list_approvals(other)] == ["run"]
+    assert till.paid == [7]
 
 
 @pytest.mark.parametrize("answers", [[TWO_REFUNDS, ANSWER]])

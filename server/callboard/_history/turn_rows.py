@@ -39,7 +39,7 @@ class Turn:
         user_content: The user's question, as text or content parts.
         place: The number of questions in the conversation, including this one.
         results: Results of functions that the client ran, by the ids of their calls.
-        user_name: The user's name, None if the client sent none.
+        user_name: The user's name, None if the client sent none; user_email: likewise the e-mail address.
     """
 
     chat_id: str
@@ -52,6 +52,7 @@ class Turn:
     response: NewResponse | None = None
     agent_id: str | None = None
     user_name: str | None = None
+    user_email: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

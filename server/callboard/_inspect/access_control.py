@@ -21,6 +21,7 @@ from callboard.errors import CallboardError, RequestError, RequestTimeout, Reque
 from callboard.http import get_server_state
 from callboard.http.errors import find_status
 from callboard.http.gate import Access
+from callboard.storage.values import ANY_USER
 from callboard.text import storable
 
 MAX_FORM_BYTES = 256 * 1024
@@ -96,8 +97,9 @@ class AccessControl:
             delete_cookie(response, visit.base or "/")
             return response
         state = get_server_state(request)
+        user = await state.store.overview(ANY_USER).find_user_id(visit.user) if visit.user else None
         request.scope[SCOPE_KEY] = Visit(
-            visit.base, session, visit.user, self._signing_in.is_needed, state.user_verifier.is_required, form
+            visit.base, session, user, self._signing_in.is_needed, state.user_verifier.is_required, form
         )
         await request.app.state.watch.forget_deleted_chats(state.store)
         return None

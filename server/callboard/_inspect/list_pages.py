@@ -11,7 +11,6 @@ from starlette.routing import Route
 from callboard._inspect.page import is_running_here, read_state, redirect, show
 from callboard._inspect.shown import show_stored
 from callboard.errors import RequestError
-from callboard.runs.grants import Grants
 from callboard.storage.values import SECONDS_A_DAY, CallState, ToolCallFilter
 
 CHATS_PER_PAGE = 50
@@ -76,7 +75,7 @@ async def chat(request: Request) -> Response:
     ]
     older = visit.link("chat", id=chat_id, cursor=page.next_cursor) if page.next_cursor else None
     title = found.began_with or f"Chat {chat_id}"
-    grants = await Grants(state.store, found.user_id, chat_id).list() if found.user_id else ()
+    grants = await state.runs.grants(found.user_id, chat_id).list() if found.user_id else ()
     return show(request, "chat.html", title=title, chat=found, runs=runs, older=older, grants=grants)
 
 
@@ -87,7 +86,7 @@ async def revoke(request: Request) -> Response:
     found = await state.store.overview(visit.user_filter).chat(chat_id)
     visit.check_may_act_for(found.user_id)
     if found.user_id:
-        grants = Grants(state.store, found.user_id, chat_id)
+        grants = state.runs.grants(found.user_id, chat_id)
         await grants.revoke(visit.form.get("agent", ""), visit.form.get("tool", ""))
     return redirect(visit.link("chat", id=chat_id))
 

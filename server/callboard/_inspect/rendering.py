@@ -4,8 +4,8 @@ import json
 import re
 import time
 import unicodedata
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from http import HTTPStatus
 from itertools import islice
 
@@ -13,13 +13,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from callboard._inspect.values import indent, is_picture
+from callboard._inspect.values import indent, is_picture, read_arguments
 from callboard._inspect.visit import Visit
 from callboard._version import __version__
 from callboard_protocol.endings import ENDINGS, FAILED, format_ending
 
 MAX_SHOWN_CHARS = 100_000
 """The maximum number of characters of a text that a page shows. The whole text has its own URL."""
+
+MAX_LISTED_CHARS = 20_000
+"""The maximum number of characters of arguments that lists show as names and values; a page lists hundreds of calls."""
 
 STATE_LABELS = {
     "running": "running",
@@ -121,6 +124,11 @@ def _format_age(seconds: float, when: datetime) -> str:
     return when.strftime("%Y-%m-%d")
 
 
+def day(days_ago: int) -> str:
+    """Format a day in UTC as fields for days take it."""
+    return (datetime.now(UTC) - timedelta(days_ago)).strftime("%Y-%m-%d")
+
+
 def number(value: float | None) -> str:
     """Format a number with thousands separators."""
     return "–" if value is None else f"{value:,}"
@@ -156,9 +164,10 @@ ENVIRONMENT.filters.update(
     moment=moment,
     number=number,
     pretty=pretty,
+    arguments=partial(read_arguments, max_chars=MAX_LISTED_CHARS),
 )
 ENVIRONMENT.globals.update(
-    is_picture=is_picture, version=__version__, state_labels=STATE_LABELS, format_ending=format_ending
+    day=day, is_picture=is_picture, version=__version__, state_labels=STATE_LABELS, format_ending=format_ending
 )
 
 

@@ -23,7 +23,7 @@ from callboard._inspect.page import (
 )
 from callboard._inspect.shown import ShownCall, ShownRun, read_stored_call, show_stored
 from callboard._inspect.timeline import draw_timeline
-from callboard._inspect.values import is_picture, read_value, web_address
+from callboard._inspect.values import is_picture, read_arguments, read_value, web_address
 from callboard._inspect.watch import WatchedRun
 from callboard.calls import EndedCall
 from callboard.errors import UnknownChat, UnknownRun, UnknownToolCall
@@ -110,7 +110,8 @@ async def call(request: Request) -> Response:
         call=shown,
         chat_id=chat_id,
         run_id=run_id,
-        arguments=await THREADS.run(partial(read_value, shown.arguments_text)),
+        arguments=await THREADS.run(partial(read_arguments, shown.arguments_text)),
+        arguments_json=await THREADS.run(partial(read_value, shown.arguments_text)),
         result=result,
         files=files,
         asked=asked[-1] if asked else None,
@@ -153,13 +154,36 @@ async def _find_run(request: Request) -> ShownRun:
             if watched is None:
                 raise
     if watched:
-        return _cut_to_page(watched.show(turn.question if turn else ""), request)
+        shown = watched.show(turn.question if turn else "")
+        if shown.is_continued and turn:
+            shown = await _add_stored(shown, turn, overview)
+        return _cut_to_page(shown, request)
     if turn is None:
         raise UnknownRun("there is no such run, or it is not stored: runs without a chat are only in memory")
     cursor = request.query_params.get("cursor")
     page = await overview.calls_of_turn(turn.chat_id, run_id, CALLS_PER_PAGE, cursor)
     is_live = await _is_running(state, run_id, turn.user_id)
     return show_stored(turn, page.items, page.next_cursor, is_live=is_live)
+
+
+async def _add_stored(run: ShownRun, turn: TurnSummary, overview: Overview) -> ShownRun:
+    """Return a continued run with its stored calls and texts, also those from before this server watched it."""
+    calls: dict[str, ShownCall] = {}
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await overview.calls_of_turn(turn.chat_id, turn.run_id, CALLS_PER_PAGE, cursor or None)
+        calls |= {one.call.tool_call_id: read_stored_call(one.call) for one in page.items}
+        cursor = page.next_cursor
+    calls |= {call.id: call for call in run.calls}
+    return replace(
+        run,
+        state="waiting" if run.is_live and turn.waiting else run.state,
+        began_at=turn.began_at,
+        texts={**turn.texts, **run.texts},
+        calls=tuple(calls.values()),
+        call_count=len(calls),
+        error_count=sum(call.is_failed for call in calls.values()),
+    )
 
 
 def _find_watched(request: Request, run_id: str) -> WatchedRun | None:

@@ -63,6 +63,7 @@ class ShownRun:
         next_cursor: The cursor of the next page of calls.
         requests: The requests to models; None if this server has not seen them.
         task: The kind of a background task; None for other runs.
+        is_continued: It had begun before this server has watched it, or has waited since.
         server: The server that runs it; None if this server does or the run has ended.
     """
 
@@ -85,6 +86,7 @@ class ShownRun:
     requests: tuple[SentRequest, ...] | None = None
     status: str = ""
     task: str | None = None
+    is_continued: bool = False
     server: str | None = None
 
     @property
@@ -132,8 +134,8 @@ def show_stored(
     """Return a stored run with these calls."""
     shown = tuple(read_stored_call(one.call) for one in calls)
     state, reason = read_ending(turn.ending)
-    if is_live:
-        state = "waiting" if any(call.status == "waiting" for call in shown) else "running"
+    if is_live or turn.waiting:
+        state = "waiting" if turn.waiting else "running"
     return ShownRun(
         run_id=turn.run_id,
         agent_id=turn.agent_id,
@@ -142,7 +144,7 @@ def show_stored(
         chat_id=turn.chat_id,
         state=state,
         began_at=turn.began_at,
-        ended_at=None if is_live else turn.last_at,
+        ended_at=None if is_live or turn.waiting else turn.last_at,
         reason=reason,
         question=turn.question,
         texts=turn.texts,
@@ -162,7 +164,7 @@ def list_elsewhere(run: OpenRun, turn: TurnSummary | None) -> ShownRun:
         user_id=run.user_id,
         user_name=turn.user_name if turn else None,
         chat_id=run.chat_id,
-        state="running",
+        state="waiting" if turn and turn.waiting else "running",
         began_at=run.begun_at,
         ended_at=None,
         question=turn.question if turn else "",

@@ -1,8 +1,11 @@
-"""Detects JSON and pictures in the texts of a call. Does no I/O."""
+"""Makes the texts of a call readable, and detects pictures. Does no I/O."""
 
 import json
 import re
 from urllib.parse import urlsplit
+
+from callboard.calls.approval import list_arguments
+from callboard.calls.call import parse_arguments
 
 MAX_PARSED_CHARS = 1024 * 1024
 """The length limit of JSON that is indented, for both the text and the result. Longer JSON is shown unchanged."""
@@ -17,6 +20,15 @@ def read_value(text: str) -> str:
         return text
     try:
         return indent(json.loads(text)) or text
+    except (ValueError, RecursionError):
+        return text
+
+
+def read_arguments(text: str, max_chars: int = MAX_PARSED_CHARS) -> str:
+    """Return arguments as lines with names and values; a longer text, or one that is no JSON object, unchanged."""
+    read = parse_arguments(text) if len(text) <= max_chars else text
+    try:
+        return list_arguments(read) if isinstance(read, dict) and indent(read) else text
     except (ValueError, RecursionError):
         return text
 

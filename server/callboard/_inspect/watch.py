@@ -73,6 +73,7 @@ class WatchedRun:
         kept_count: The number of pieces at the beginning that a rewind does not remove.
         request_chars: The size of the messages, options and tools of all requests.
         chars: The size of all kept data.
+        is_continued: It had begun before, so that it may have stored calls that are not in `calls`.
     """
 
     run: ObservedRun
@@ -89,6 +90,7 @@ class WatchedRun:
     pieces: list[str] = field(default_factory=list)
     kept_count: int = 0
     status: str = ""
+    is_continued: bool = False
     ended_at: float | None = None
     ending: Done | Error | None = None
     request_chars: int = 0
@@ -120,6 +122,7 @@ class WatchedRun:
             requests=tuple(self.requests),
             status=self.status,
             task=self.run.task,
+            is_continued=self.is_continued,
         )
 
     def add(self, observation: Observation) -> None:
@@ -202,6 +205,8 @@ class WatchedRun:
                 self.chars += CALL_CHARS + count_chars(event.tool_args)
             case ToolStatus() if call:
                 self.chars += len(event.data.message)
+                if call.status != "waiting":
+                    self.asking.discard(call.id)
             case ToolCallComplete() | ToolCallError():
                 self.kept_count = len(self.pieces)
                 if isinstance(call, EndedCall):
@@ -280,7 +285,9 @@ class RunWatch:
             self._drop(watched)
             watched = None
         if is_beginning:
-            watched = self._runs[run.run_id] = WatchedRun(run, time.time(), current_redaction.get() or Redaction())
+            watched = WatchedRun(run, time.time(), current_redaction.get() or Redaction())
+            watched.is_continued = isinstance(observation, RunTakenOver)
+            self._runs[run.run_id] = watched
         if watched is None:
             # The run was left to another server, but its agent could not be stopped and still sends observations.
             return

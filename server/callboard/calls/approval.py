@@ -16,7 +16,7 @@ from callboard.errors import ToolDenied, ToolError, ToolNotAnswered, ToolNotAske
 from callboard.redaction import without_paths
 from callboard.settings import TextCalls
 from callboard_protocol import InputRequest
-from callboard_protocol.events import APPROVAL_PREFIX
+from callboard_protocol.events import APPROVAL_PREFIX, WAITING_STATUSES
 
 AnswerTo = Callable[[InputRequest], Awaitable[Any]]
 """Waits for the user's answer to a request whose event has been sent or is about to be; None if no answer comes.
@@ -50,14 +50,14 @@ TOOL_CHANGED_SINCE_QUESTION = (
 )
 """The reason that a question is asked again."""
 
-PENDING = "pending"
+PENDING, ASKING = WAITING_STATUSES
 WAITING = "waiting for approval"
-"""The status of a call while its user is asked, and the message of that status."""
+"""The message of the status `PENDING` of a call while its user is asked whether it may run.
 
-ASKING = "asking"
+A running call that waits for an answer of its user has the status `ASKING`, because its tool has started."""
+
 ANSWERED = "answered"
-"""The status of a running call while it waits for an answer of its user, and the message of the status after that. Not
-`PENDING`, because its tool has started."""
+"""The message of the status after `ASKING`."""
 
 APPROVED = "approved"
 """The message after the user has agreed. It is recorded before the tool runs: a server that takes over the run finds
@@ -143,7 +143,7 @@ class Approval:
     routes, whose clients cannot show a question. `was_asked` returns False if no user could be shown a request for
     which `answer_to` returned None; `is_from_inspector` returns True if a person in the inspector answered the request,
     and not the user. `remembered` are the tools that are always allowed; None if there is no chat or user to remember
-    them for.
+    them for. `forbid_always` are patterns of tools that cannot be allowed always.
     """
 
     patterns: Sequence[str] = ()
@@ -153,6 +153,7 @@ class Approval:
     was_asked: Callable[[InputRequest], bool] = lambda _: True
     is_from_inspector: Callable[[InputRequest], bool] = lambda _: False
     remembered: RememberedApprovals | None = None
+    forbid_always: Sequence[str] = ()
 
     def is_needed(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
         """Return whether the user is asked before the call runs. Raises `ToolError` if the tool's check fails."""
@@ -194,7 +195,7 @@ class Approval:
 
     def names(self, tool_name: str) -> bool:
         """Return whether the settings of the server or the agent name the tool as one that asks."""
-        return any(fnmatchcase(tool_name, pattern) for pattern in self.patterns)
+        return matches_any(tool_name, self.patterns)
 
     def request(
         self,
@@ -226,27 +227,43 @@ class Approval:
             message=shown,
             arguments=show_values(arguments),
             schema=dict(form),
-            remember=self.remembered is not None and bool(fingerprint) and not reason,
+            remember=self.remembered is not None
+            and bool(fingerprint)
+            and not reason
+            and not matches_any(tool_name, self.forbid_always),
             tool_call_id=tool_call_id,
             tool_fingerprint=fingerprint,
         )
         return add_reason(request, reason) if reason else request
 
-    async def apply(self, answer: Any, request: InputRequest, tool_name: str, fingerprint: str) -> str:
-        """Return one of the messages `AGREED` if a call of the tool with this fingerprint may run.
+    async def remember(self, answer: Any, request: InputRequest, tool_name: str, fingerprint: str) -> None:
+        """Allow the tool with this fingerprint always, if the answer says so."""
+        if self._is_always(answer, request) and self.remembered:
+            await self.remembered.add(tool_name, fingerprint)
+
+    def _is_always(self, answer: Any, request: InputRequest) -> bool:
+        """Return whether the answer allows the tool always, which only the user can do."""
+        return bool(answer == ALWAYS and request.remember and not self.is_from_inspector(request))
+
+    def apply(self, answer: Any, request: InputRequest) -> str:
+        """Return one of the messages `AGREED` if the call may run.
 
         Raises `ToolDenied` if it is refused, `ToolNotAsked` if no user could be asked, and `ToolNotAnswered` if no
-        answer came or the answer is neither true nor false. Only the user can allow a tool always.
+        answer came or the answer is neither true nor false.
         """
         is_from_inspector = self.is_from_inspector(request)
         if answer is True:
             return APPROVED_IN_INSPECTOR if is_from_inspector else APPROVED
-        if answer == ALWAYS and request.remember and self.remembered and not is_from_inspector:
-            await self.remembered.add(tool_name, fingerprint)
+        if self._is_always(answer, request):
             return ALLOWED_ALWAYS
         if answer is False:
             raise ToolDenied(REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED)
         raise self.explain_no_answer(request) if answer is None else ToolNotAnswered(UNCLEAR)
+
+
+def matches_any(tool_name: str, patterns: Sequence[str]) -> bool:
+    """Return whether one of the patterns names the tool."""
+    return any(fnmatchcase(tool_name, pattern) for pattern in patterns)
 
 
 def add_reason(request: InputRequest, reason: str) -> InputRequest:

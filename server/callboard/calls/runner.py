@@ -360,8 +360,6 @@ class CallRunner:
             self.budget.refuse(error)
             raise
         continued = self._continued.get(call.id)
-        if continued is None:
-            await self._context.spend()
         running = self._open.get(call.id)
         # The framework may have asked already.
         is_approved = running is not None and running.is_approved
@@ -373,6 +371,7 @@ class CallRunner:
             running.needs_approval = False
             self.report(call.id, StatusReport("processing", OTHERS_ANSWERED))
             await self._events.wait_until_processed()
+        await self._context.spend()
         return await self.run_part(call.id, call.name, perform)
 
     async def change_arguments(self, call_id: str, arguments: Mapping[str, Any]) -> None:
@@ -559,9 +558,11 @@ class CallRunner:
 
         with self.waiting(call.id):
             answer = await ask_until_fitting(request, send, read)
+        # Not in `apply`, which is not called while another call of a framework waits, perhaps of the same tool.
+        await self.approval.remember(answer, request, call.name, fingerprint)
 
         async def apply() -> None:
-            agreed = await self.approval.apply(answer, request, call.name, fingerprint)
+            agreed = self.approval.apply(answer, request)
             if form and form.call.call.is_changed:
                 self._show_changes(call.id, read_object(show_arguments(form.call)), CHANGED_BY_USER)
             self.report(call.id, StatusReport("processing", agreed))

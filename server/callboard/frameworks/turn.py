@@ -288,9 +288,6 @@ class AdapterTurn:
         self.finish_answer()
         self._draft = StringIO()
         self.call_events += 1
-        if not isinstance(event, ToolCallStart):
-            # The result may be the rest of the answer, without another request.
-            self._is_repeating = False
         if isinstance(event, ToolCallStart):
             # Text before a call does not count as an answer to the call's result.
             self.has_text = False

@@ -1,4 +1,4 @@
-"""The routes of stored chats (messages, timeline, tool calls, deletion) and of all stored data of a user.
+"""The routes of stored chats (messages, timeline, tool calls, grants, deletion) and of all stored data of a user.
 
 `user_id` in the query names the user of the request. Only the user who started a chat can read it: for other users, and
 without `user_id`, the response is 404.
@@ -6,6 +6,7 @@ without `user_id`, the response is 404.
 
 import math
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from callboard.errors import RequestError, Unauthorized
 from callboard.http.auth import JSON, get_caller_name, has_valid_signature
 from callboard.http.query import PageQuery, Query, read_query, read_user_id
 from callboard.http.state import get_server_state
+from callboard.runs.grants import Grants
 from callboard.storage.sql.chats import Chats
 from callboard.storage.values import ANY_USER, CallState, Line, ToolCallFilter
 from callboard.text import write_json_line
@@ -45,6 +47,13 @@ class UserQuery(Query):
     """A query that must name a user."""
 
     user_id: Annotated[str, Field(min_length=1)]
+
+
+class GrantQuery(UserQuery):
+    """The query of `DELETE /v1/chats/{chat_id}/grants`."""
+
+    agent_id: str
+    tool_name: str
 
 
 class DeletionQuery(UserQuery):
@@ -103,8 +112,8 @@ async def tool_calls(request: Request) -> Response:
     """Return a page of tool calls, newest first.
 
     The query takes `chat_id`, `tool_name`, `status`, `since` and `until` in seconds since the epoch, `limit`
-    up to 200, and `cursor`, the `next_cursor` of the previous page. `status` is `running`, `complete`, `error` (all
-    failures), `timed_out`, `declined`, `not_asked`, `not_answered` or `stopped`.
+    up to 200, and `cursor`, the `next_cursor` of the previous page. `status` is `running`, `waiting` (the user
+    is asked), `complete`, `error` (all failures), `timed_out`, `declined`, `not_asked`, `not_answered` or `stopped`.
     """
     query = read_query(request, ToolCallQuery)
     wanted = ToolCallFilter(query.chat_id, query.tool_name, query.status, query.since, query.until)
@@ -126,6 +135,23 @@ async def forget_user(request: Request) -> Response:
     user_id = read_query(request, UserQuery).user_id
     forgotten = await get_server_state(request).runs.forget_user(user_id, get_caller_name(request))
     return JSONResponse({"user_id": user_id, "forgotten": dict(forgotten)}, headers=UNCACHED)
+
+
+async def grants(request: Request) -> Response:
+    """Return the tools that the user in `?user_id=` has allowed always in the chat: `{"grants": […]}`."""
+    found = await _open_grants(request, read_query(request, UserQuery).user_id).list()
+    return JSONResponse({"grants": [asdict(grant) for grant in found]}, headers=UNCACHED)
+
+
+async def revoke_grant(request: Request) -> Response:
+    """Ask again before the tool in `?tool_name=` of the agent in `?agent_id=` runs; 204, also if it was not allowed."""
+    query = read_query(request, GrantQuery)
+    await _open_grants(request, query.user_id).revoke(query.agent_id, query.tool_name)
+    return Response(status_code=204)
+
+
+def _open_grants(request: Request, user_id: str) -> Grants:
+    return get_server_state(request).runs.grants(user_id, request.path_params["chat_id"])
 
 
 async def _answer(value: object) -> Response:
@@ -165,6 +191,8 @@ ROUTES = [
     Route("/v1/chats/{chat_id}", delete_chat, methods=["DELETE"]),
     Route("/v1/chats/{chat_id}/messages", chat_messages),
     Route("/v1/chats/{chat_id}/timeline", chat_timeline),
+    Route("/v1/chats/{chat_id}/grants", grants),
+    Route("/v1/chats/{chat_id}/grants", revoke_grant, methods=["DELETE"]),
     Route("/v1/tool-calls", tool_calls),
     Route("/v1/tool-calls/{tool_call_id:path}", tool_call),
     Route("/v1/user-data", user_data),

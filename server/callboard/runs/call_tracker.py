@@ -4,7 +4,7 @@ Agents may repeat ids, leave them empty, or use ids of earlier turns. `agent_cal
 `tool_call_id` is the unique id that replaces it in events, in the store and for the model.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from callboard._call_ids import new_call_id
@@ -76,8 +76,6 @@ class CallTracker:
     """Tracks each call from its first argument to its end. Iterating yields the open calls."""
 
     def __init__(self, ids: CallIds, first_round: int = 0) -> None:
-        self.openwebui_tools: Collection[str] = ()
-        """The names of the tools of Open WebUI, which the client runs while the call is open."""
         self.ids = ids
         """The ids of the chat."""
         self._masked: set[str] = set()
@@ -110,13 +108,11 @@ class CallTracker:
     def can_wait(self, call_id: str) -> bool:
         """Return whether an open call can wait for its approval, because any server could run it.
 
-        Calls of sub-agents and of Open WebUI's tools cannot, nor can calls with masked arguments: the server that
-        continues the run has only the stored arguments.
+        Calls of sub-agents cannot, nor can calls with masked arguments: the server that continues the run has only the
+        stored arguments.
         """
         call = self._open.get(call_id)
-        if call is None or call_id in self._masked:
-            return False
-        return not call.parent_call_id and call.tool_name not in self.openwebui_tools
+        return call is not None and not call.parent_call_id and call_id not in self._masked
 
     def __iter__(self) -> Iterator[OpenCall]:
         return iter(tuple(self._open.values()))

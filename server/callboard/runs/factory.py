@@ -28,7 +28,7 @@ from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.chosen_model import find_model
 from callboard.runs.conversation import Conversation
 from callboard.runs.files import ReadableFiles, RunFiles
-from callboard.runs.grants import Grants, RunGrants
+from callboard.runs.grants import FindRun, Grants, RunGrants
 from callboard.runs.inputs import Inputs
 from callboard.runs.left_runs import LeftRun, Reopened, end_run, read_left_run
 from callboard.runs.limits import MemoryBudget, Quota, RunMemory
@@ -46,7 +46,7 @@ from callboard.threads import REQUESTS
 from callboard_protocol import Error, RunRequest, RunStart, Status
 
 MAX_NAME_CHARS = 255
-"""The characters of a user's name that are stored."""
+"""The characters of a user's name and e-mail address that are stored."""
 MAX_WHOLE_LEFT_OUT = 200
 """The most messages dropped by the token limit that observers get; these are the newest ones."""
 
@@ -92,6 +92,7 @@ class RunFactory:
         observers: Sequence[Observer],
         quota: Quota,
         budget: MemoryBudget,
+        find_run: FindRun,
     ) -> None:
         self._services = services
         self._store = services.store
@@ -102,6 +103,7 @@ class RunFactory:
         self._observers = observers
         self._quota = quota
         self._budget = budget
+        self._find_run = find_run
         # Shared by all runs, because it remembers which models support native calls.
         self.formats = FormatChoice(settings.tool_format, settings.react_models)
         self._call_ids: WeakValueDictionary[str, CallIds] = WeakValueDictionary()
@@ -214,7 +216,6 @@ class RunFactory:
             await recorder.record_whole(Status(content=offer.status, done=True))
         limits = Limits(self._settings.max_tool_calls_per_turn, self._settings.tool_timeout_seconds)
         own_limits: Limits = getattr(spec.agent, "limits", None) or limits
-        recorder.calls.openwebui_tools = [tool.name for tool in offer.tools]
         redacted, sources = await self._add_history(messages, conversation, recorder, observers)
         if spec.record:
             log.write(await self._make_question_changes(spec.record.writer.rows, conversation, messages, files))
@@ -242,6 +243,7 @@ class RunFactory:
                 was_asked=inputs.was_asked,
                 is_from_inspector=inputs.is_from_inspector,
                 remembered=self._find_grants(request, inputs),
+                forbid_always=self._settings.forbid_always,
             ),
             services=self._services,
             functions=spec.functions,
@@ -306,9 +308,9 @@ class RunFactory:
         if stored is None:
             return None
         place = sum(message["role"] == "user" for message in conversation.messages)
-        return self._make_record(stored, place, name_user(conversation.request))
+        return self._make_record(stored, place, conversation.request)
 
-    def _make_record(self, stored: StoredRun, place: int | None, user_name: str | None) -> RunRecord:
+    def _make_record(self, stored: StoredRun, place: int | None, request: RunRequest | None) -> RunRecord:
         turn = Turn(
             str(stored.chat_id),
             stored.run_id,
@@ -317,7 +319,8 @@ class RunFactory:
             None,
             place=place,
             agent_id=stored.agent_id,
-            user_name=user_name,
+            user_name=name_user(request) if request else None,
+            user_email=_shorten(request.user.email) if request and request.user else None,
         )
         return self._store.record(self._stored_runs, stored, turn, compact_results=self._settings.compact_results)
 
@@ -335,7 +338,7 @@ class RunFactory:
             raise RunLost(f"run {stored.run_id!r} has been taken over by another server, or has ended")
         stored = replace(found, age_seconds=stored.age_seconds)
         place = sum(message.role == "user" for message in request.messages) if request else None
-        record = self._make_record(stored, place, name_user(request) if request else None)
+        record = self._make_record(stored, place, request)
         with ExitStack() as unless_used:
             unless_used.callback(record.stop)
             yield stored, record
@@ -362,7 +365,7 @@ class RunFactory:
         if not is_stored(request) or request.user is None:
             return None
         grants = Grants(self._services.store, request.user.id, str(request.chat_id))
-        return RunGrants(grants, inputs, request.agent)
+        return RunGrants(grants, inputs, identify(request), self._stored_runs, self._find_run)
 
     def _share_call_ids(self, conversation: Conversation, *, is_alone: bool) -> CallIds:
         """Return the call ids of the chat. Concurrent runs of a chat share one object, so that they use different ids.
@@ -393,8 +396,11 @@ def is_stored(request: RunRequest) -> bool:
 
 def name_user(request: RunRequest) -> str | None:
     """Return the user's name, None if the client sent none."""
-    name = request.user.name.strip() if request.user else ""
-    return storable(name[:MAX_NAME_CHARS]) or None
+    return _shorten(request.user.name) if request.user else None
+
+
+def _shorten(name: str) -> str | None:
+    return storable(name.strip()[:MAX_NAME_CHARS]) or None
 
 
 def observed_run(run_id: str, request: RunRequest) -> ObservedRun:

@@ -5,15 +5,20 @@ A grant holds for the tool as it was when the user allowed it. A tool with anoth
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 
-from callboard.calls.approval import ALWAYS
-from callboard.errors import StorageError
+from callboard.calls.approval import ALWAYS, matches_any
+from callboard.errors import StorageError, UnknownInput, UnknownRun
+from callboard.runs.followed_run import FollowedRun
 from callboard.runs.inputs import Inputs
+from callboard.runs.left_runs import read_questions
+from callboard.runs.run import Run, RunIdentity
 from callboard.storage import Store
+from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import GRANTS, GivenAnswer, digest
 from callboard_protocol import InputRequest
 
@@ -36,18 +41,26 @@ class Grant:
 
 
 class Grants:
-    """The grants of one user in one chat, which are deleted with the chat. Methods raise `StorageError`."""
+    """The grants of one user in one chat, which are deleted with the chat. Methods raise `StorageError`.
 
-    def __init__(self, store: Store, user_id: str, chat_id: str) -> None:
+    `forbidden` are patterns of tools whose grants do not hold.
+    """
+
+    def __init__(self, store: Store, user_id: str, chat_id: str, forbidden: Sequence[str] = ()) -> None:
+        self._forbidden = forbidden
         self._records = store.records(GRANTS, user_id)
         self._prefix = digest(chat_id)
 
     async def list(self) -> Sequence[Grant]:
-        """Return the grants, at most `MAX_LISTED`."""
+        """Return the grants that hold, at most `MAX_LISTED`."""
         found = [one.value for one in await self._records.find(self._prefix, limit=MAX_LISTED)]
         # Records without a fingerprint are of an earlier version: they are no grants any more.
         known = [one for one in found if "tool_fingerprint" in one]
-        return [Grant(one["agent"], one["tool"], one["at"], one["tool_fingerprint"]) for one in known]
+        return [
+            Grant(one["agent"], one["tool"], one["at"], one["tool_fingerprint"])
+            for one in known
+            if not matches_any(one["tool"], self._forbidden)
+        ]
 
     async def find(self, agent_id: str, tool_name: str) -> str:
         """Return the fingerprint of the tool that the user has allowed always; "" if there is none."""
@@ -67,13 +80,22 @@ class Grants:
         return self._prefix + digest(f"{agent_id}\0{tool_name}")
 
 
+FindRun = Callable[[str, str | None], Awaitable[Run | FollowedRun]]
+"""Returns a run of a user, on any server. Raises `UnknownRun`, `StorageError`."""
+
+
 class RunGrants:
     """The grants of one run, as its approvals use them. A database that fails counts as no grant."""
 
-    def __init__(self, grants: Grants, inputs: Inputs, agent_id: str) -> None:
+    def __init__(
+        self, grants: Grants, inputs: Inputs, identity: RunIdentity, stored_runs: StoredRuns, find_run: FindRun
+    ) -> None:
         self._grants = grants
         self._inputs = inputs
-        self._agent_id = agent_id
+        self._identity = identity
+        self._agent_id = identity.agent_id
+        self._stored_runs = stored_runs
+        self._find_run = find_run
         self._reading = asyncio.Lock()
 
     async def answer(self, request: InputRequest, tool_name: str) -> bool:
@@ -93,8 +115,22 @@ class RunGrants:
         return allowed not in ("", request.tool_fingerprint)
 
     async def add(self, tool_name: str, fingerprint: str) -> None:
-        """Allow the tool always in this chat, as long as it has this fingerprint."""
+        """Allow the tool always in this chat, as long as it has this fingerprint, also for open questions."""
         try:
-            await self._grants.add(self._agent_id, tool_name, fingerprint)
+            if await self._grants.find(self._agent_id, tool_name) != fingerprint:
+                await self._grants.add(self._agent_id, tool_name, fingerprint)
+                await self._answer_open_questions(fingerprint)
         except StorageError as error:
             _log.warning("grant_not_stored", tool=tool_name, error=str(error))
+
+    async def _answer_open_questions(self, fingerprint: str) -> None:
+        """Answer the open and waiting questions about a tool in this chat, also those of other runs and servers."""
+        chat_id, user_id = str(self._identity.chat_id), str(self._identity.user_id)
+        unanswered = await self._stored_runs.list_open_questions(chat_id, self._agent_id, user_id)
+        for run_id in {run_id for run_id, _ in unanswered}:
+            for request_id, question in (await read_questions(self._stored_runs, run_id)).items():
+                is_of_tool = question.remember and question.tool_fingerprint == fingerprint
+                if is_of_tool and (run_id, request_id) in unanswered:
+                    # It may have been answered, or its run may have been deleted, in the meantime.
+                    with suppress(UnknownInput, UnknownRun):
+                        await (await self._find_run(run_id, user_id)).answer(request_id, GivenAnswer(ALWAYS))

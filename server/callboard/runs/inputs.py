@@ -112,6 +112,8 @@ class Inputs:
         can_wait = self._calls_can_wait and is_approval(request_id) and self._calls.can_wait(request.tool_call_id or "")
         if not can_wait or (stored_runs := self._shared) is None:
             return False
+        # The question must be stored first.
+        await self._log.wait_until_stored()
         try:
             # `StoredRuns.append` finds an answer that another server has accepted in the meantime.
             await stored_runs.let_wait(self._run_id, request_id)

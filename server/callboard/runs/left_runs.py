@@ -121,11 +121,26 @@ class Reopened:
     added: Sequence[Rewind | ToolCallError]
 
 
-async def read_left_run(stored_runs: StoredRuns, run_id: str) -> LeftRun:
-    """Return the state of a run according to its stored events."""
+async def read_questions(stored_runs: StoredRuns, run_id: str) -> dict[str, InputRequest]:
+    """Return the questions of a run according to its stored events, by their ids, each as it was asked last."""
+    events = await REQUESTS.run(partial(_decode, await _read_frames(stored_runs, run_id)))
+    return {one.request_id: one for one in events if isinstance(one, InputRequest)}
+
+
+async def _read_frames(stored_runs: StoredRuns, run_id: str) -> list[bytes]:
     frames: list[bytes] = []
     while found := await stored_runs.read(run_id, len(frames), READ_BYTES):
         frames += found
+    return frames
+
+
+def _decode(frames: Sequence[bytes]) -> list[Event | None]:
+    return [decode(frame) for frame in Decoder().feed(b"".join(frames))]
+
+
+async def read_left_run(stored_runs: StoredRuns, run_id: str) -> LeftRun:
+    """Return the state of a run according to its stored events."""
+    frames = await _read_frames(stored_runs, run_id)
     signals = (await stored_runs.signals([run_id])).get(run_id, NO_SIGNALS)
     # In a thread, because decoding the events of a long answer would block other requests.
     return await REQUESTS.run(partial(_read, frames, signals))
@@ -138,7 +153,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
     has_open_text = False
     answer: list[str] = []
     kept_count = 0
-    events = [decode(frame) for frame in Decoder().feed(b"".join(frames))]
+    events = _decode(frames)
     for event in events:
         match event:
             case InputRequest(tool_call_id=str() as call_id, request_id=request_id) if is_approval(request_id):

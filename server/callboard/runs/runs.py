@@ -30,6 +30,7 @@ from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.factory import RunFactory, RunSpec, identify, is_stored
 from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
+from callboard.runs.grants import Grants
 from callboard.runs.inputs import NO_SIGNALS
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, reopen
 from callboard.runs.limits import MemoryBudget, Quota, RunMemory, RunSlots
@@ -98,6 +99,7 @@ class Runs:
             (*self._quota.observers, *observers),
             self._quota,
             self._budget,
+            self.find,
         )
 
     def holding_lease(self) -> AbstractAsyncContextManager[None]:
@@ -224,6 +226,10 @@ class Runs:
                 f"{self._settings.keep_run_seconds:g} s ago, or its chat was deleted"
             )
         return run
+
+    def grants(self, user_id: str, chat_id: str) -> Grants:
+        """Return the grants of a user in a chat."""
+        return Grants(self._store, user_id, chat_id, self._settings.forbid_always)
 
     async def list_answered(self, run_id: str) -> list[str]:
         """Return the ids of a stored run's questions that have an answer; none if the database cannot be read."""

@@ -8,6 +8,7 @@ from callboard._history import HistoryCall
 from callboard._history.turns import StoredStatus
 from callboard.storage.values import CallState, StoredCall
 from callboard_protocol.endings import find_ending
+from callboard_protocol.events import WAITING_STATUSES
 
 INTERRUPTED_CALL = "The server stopped while this tool was running; whether it took effect is not known."
 UNANSWERED_CALL = "Not run: the answer was interrupted while the user was asked."
@@ -31,7 +32,7 @@ def read_history_call(row: Any) -> HistoryCall:
 def read_call(row: Any, events: Sequence[StoredStatus]) -> StoredCall:
     """Return a call from its row and its status events."""
     columns = StoredCall.__dataclass_fields__.keys() - {"result", "status", "events"}
-    status: CallState = "running"
+    status: CallState = "waiting" if events and events[-1].status in WAITING_STATUSES else "running"
     if row.ended_at is not None:
         status = "complete" if row.error_code is None else cast("CallState", find_ending(row.error_code).state)
     shared = {name: getattr(row, name) for name in columns}

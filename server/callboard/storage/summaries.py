@@ -25,7 +25,8 @@ class CallSummary:
 class ChatSummary:
     """A chat for a list; times in seconds since the epoch.
 
-    `began_with` is an excerpt of the first question, `user_name` is None if no client sent it.
+    `began_with` is an excerpt of the first question, `user_name` is None if no client sent it. `waiting` is the number
+    of calls whose user is asked.
     """
 
     chat_id: str
@@ -34,6 +35,7 @@ class ChatSummary:
     turns: int
     calls: int
     errors: int
+    waiting: int
     started_at: float
     last_at: float
     user_name: str | None = None
@@ -41,7 +43,7 @@ class ChatSummary:
 
 @dataclass(frozen=True, slots=True)
 class TurnSummary:
-    """The stored rows of one run. `answer` is the text after the last call.
+    """The stored rows of one run. `answer` is the text after the last call; `waiting` are calls whose user is asked.
 
     `texts` has the text before the calls of each round, by round index. `ending` is the run's last event, None while
     the run is active or if its server was killed. `failures` has the failed calls; only `newest_turns` sets it.
@@ -57,6 +59,7 @@ class TurnSummary:
     last_at: float
     calls: int
     errors: int
+    waiting: int
     user_name: str | None = None
     ending: Done | Error | None = None
     texts: Mapping[int, str] = field(default_factory=dict)

@@ -20,7 +20,9 @@ Item = Mapping[str, Any]
 Line = Mapping[str, Any]
 """A line of an export: a JSON object."""
 
-CallState = Literal["running", "complete", "error", "timed_out", "declined", "not_asked", "not_answered", "stopped"]
+CallState = Literal[
+    "running", "waiting", "complete", "error", "timed_out", "declined", "not_asked", "not_answered", "stopped"
+]
 """The state of a call; `callboard_protocol.endings.find_ending` maps the error code of an ended call to its state."""
 NoteKind = Literal["note", "description"]
 AttributeKind = Literal["text", "number", "boolean", "date", "list"]

@@ -24,6 +24,7 @@ from callboard.storage.sql.queries import (
     INVALID_CURSOR,
     IS_CALL,
     IS_FAILURE,
+    IS_WAITING,
     match_call,
     read_cursor,
     read_page,
@@ -47,6 +48,8 @@ WINDOW_ROWS = 100_000
 MAX_OPEN_RUNS = 300
 MAX_FAILURES = 300
 """The most failed calls in a list of turns."""
+MAX_NAMESAKES = 10
+"""The most users of one name that an error lists."""
 EXCERPT_CHARS = 300
 """The approximate length of excerpts from past chats."""
 SUMMARY_CHARS = 2_000
@@ -59,6 +62,7 @@ _TEXT_OF_PART = re.compile(r'"text": ("(?:[^"\\]|\\.)*")')
 
 IS_QUESTION = messages.c.role == "user"
 ERRORS = func.count().filter(IS_FAILURE)
+WAITING = func.count().filter(IS_WAITING)
 SHOWN = [column for column in messages.c if column.name not in ("arguments", "tool_output", "replay_output", "content")]
 SUMMARIES = select(
     *SHOWN,
@@ -204,6 +208,21 @@ class Overview(UserChats):
             for row in await self._database.fetch(query)
         ]
 
+    async def find_user_id(self, user: str) -> str:
+        """Return the id of the user with this id, name or e-mail address; the same text if there is none.
+
+        Raises `RequestError` if several users have the name or the address.
+        """
+        query = select(chats.c.user_id).where(self._is_mine, chats.c.user_id.is_not(None)).distinct()
+        is_named = or_(*(func.lower(column) == func.lower(user) for column in (chats.c.user_name, chats.c.user_email)))
+        for condition in (chats.c.user_id == user, is_named):
+            found = [row.user_id for row in await self._database.fetch(query.where(condition).limit(MAX_NAMESAKES))]
+            if len(found) > 1:
+                raise RequestError(f"several users are named {user!r}: filter by one of the ids {', '.join(found)}")
+            if found:
+                return str(found[0])
+        return user
+
     async def find_missing(self, chat_ids: Collection[str]) -> set[str]:
         """Return the ids among `chat_ids` that have no stored chat."""
         existing = await self._database.fetch(select(chats.c.id).where(chats.c.id.in_(chat_ids), self._is_mine))
@@ -246,16 +265,17 @@ def summarise_chats(connection: Connection, rows: Rows) -> tuple[ChatSummary, ..
             func.count().filter(IS_QUESTION).label("turns"),
             func.count().filter(IS_CALL).label("calls"),
             ERRORS.label("errors"),
+            WAITING.label("waiting"),
         )
         .where(messages.c.chat_id.in_([row.id for row in rows]))
         .group_by(messages.c.chat_id)
         .subquery()
     )
     query = select(counted, messages.c.content).outerjoin(messages, messages.c.id == counted.c.first)
-    counts = dict.fromkeys((row.id for row in rows), ("", 0, 0, 0))
+    counts = dict.fromkeys((row.id for row in rows), ("", 0, 0, 0, 0))
     for row in connection.execute(query):
         began_with = excerpt(strip_context(message_text(row.content)), (), EXCERPT_CHARS)
-        counts[row.chat_id] = began_with, row.turns, row.calls, row.errors
+        counts[row.chat_id] = began_with, row.turns, row.calls, row.errors, row.waiting
     return tuple(
         ChatSummary(row.id, row.user_id, *counts[row.id], row.created_at, row.updated_at, row.user_name) for row in rows
     )
@@ -277,6 +297,7 @@ def _load_turns(
             func.max(func.coalesce(messages.c.ended_at, messages.c.created_at)).label("last_at"),
             func.count().filter(IS_CALL).label("calls"),
             ERRORS.label("errors"),
+            WAITING.label("waiting"),
         )
         .join(chats)
         .where(*of_turns)

@@ -4,13 +4,14 @@ import base64
 import json
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, and_
+from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from callboard.errors import RequestError
 from callboard.storage.sql.database import Query, Rows
-from callboard.storage.sql.tables import messages
+from callboard.storage.sql.tables import messages, tool_events
 from callboard.storage.values import CallState, ToolCallFilter
 from callboard_protocol.endings import ENDINGS
+from callboard_protocol.events import WAITING_STATUSES
 
 MAX_ROW_ID = 2**63 - 1
 INVALID_CURSOR = "cursor: take it from next_cursor of the page before"
@@ -21,6 +22,16 @@ IS_FAILURE = and_(
     messages.c.error_code.not_in([code for code, ending in ENDINGS.items() if not ending.is_failure]),
 )
 """The call failed: calls that were declined or stopped did not."""
+
+_LAST_STATUS = (
+    select(tool_events.c.status)
+    .where(tool_events.c.tool_message_id == messages.c.id)
+    .order_by(tool_events.c.id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+IS_WAITING = and_(IS_CALL, messages.c.ended_at.is_(None), func.coalesce(_LAST_STATUS, "").in_(WAITING_STATUSES))
+"""The call has not ended, and its user is asked."""
 
 
 def match_call(wanted: ToolCallFilter) -> list[ColumnElement[bool]]:
@@ -39,7 +50,9 @@ def _match_state(state: CallState | None) -> list[ColumnElement[bool]]:
         case None:
             return []
         case "running":
-            return [messages.c.ended_at.is_(None)]
+            return [messages.c.ended_at.is_(None), ~IS_WAITING]
+        case "waiting":
+            return [IS_WAITING]
         case "complete":
             return [messages.c.ended_at.is_not(None), messages.c.error_code.is_(None)]
         case "error":

@@ -44,7 +44,7 @@ CHAT_CREATED_AT = (
 ADD_ROW = insert(messages).returning(messages.c.id)
 CHANGE_ROW = update(messages).where(messages.c.id == bindparam("row"))
 ADD_STATUS = insert(tool_events)
-CHAT_COLUMNS = ("id", "user_id", "user_name", "created_at", "updated_at")
+CHAT_COLUMNS = ("id", "user_id", "user_name", "user_email", "created_at", "updated_at")
 
 _log = structlog.get_logger(__name__)
 
@@ -351,7 +351,7 @@ class TurnWriter:
     def _begin(self, connection: Connection, turn: Turn) -> bool:
         """Store the chat, the response and the results of the client's tools; False if the chat is another user's."""
         now = time.time()
-        chat = {"id": turn.chat_id, "user_id": turn.user_id, "user_name": turn.user_name}
+        chat = {"id": turn.chat_id, "user_id": turn.user_id, "user_name": turn.user_name, "user_email": turn.user_email}
         self._chat_created_at = connection.scalar(
             _make_upsert(self._database.insert), {**chat, "created_at": now, "updated_at": now}
         )
@@ -402,7 +402,8 @@ def _make_upsert(insert: Callable[[Table], Any]) -> Executable:
     """Return the statement that stores a chat; it returns no row if the chat is another user's."""
     row = insert(chats).values({name: bindparam(name) for name in CHAT_COLUMNS})
     new = row.excluded
-    changed = {"updated_at": new.updated_at, "user_name": func.coalesce(new.user_name, chats.c.user_name)}
+    known = {name: func.coalesce(new[name], chats.c[name]) for name in ("user_name", "user_email")}
+    changed = {"updated_at": new.updated_at, **known}
     # One statement: if two users create the chat at the same time, only one of them gets a row.
     mine = chats.c.user_id.is_not_distinct_from(new.user_id)
     upsert: Executable = row.on_conflict_do_update(index_elements=["id"], set_=changed, where=mine).returning(

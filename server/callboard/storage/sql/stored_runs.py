@@ -372,6 +372,15 @@ class StoredRuns:
             self._publish_release()
         return is_accepted
 
+    async def list_open_questions(self, chat_id: str, agent_id: str, user_id: str) -> set[tuple[str, str]]:
+        """Return the questions of an agent in a user's chat that have no answer, as the ids of run and question."""
+        is_open = and_(run_inputs.c.answer.is_(None), IS_OPEN)
+        of_chat = and_(runs.c.chat_id == chat_id, runs.c.agent_id == agent_id, runs.c.user_id == user_id)
+        found = await self._database.fetch(
+            select(runs.c.id, run_inputs.c.question).join(run_inputs).where(of_chat, is_open)
+        )
+        return {(row.id, row.question) for row in found}
+
     async def signals(self, run_ids: Collection[str]) -> dict[str, RunSignals]:
         """Return the signals of runs by run id; runs without signals are left out."""
         is_signal = or_(run_inputs.c.answer.is_not(None), run_inputs.c.waiting_since.is_not(None))

@@ -56,6 +56,7 @@ chats = Table(
     Column("updated_at", Double, nullable=False),
     Column("model", Text, comment="the model chosen for this chat; null: the server's default"),
     Column("user_name", Text, comment="the user's name, as the client last sent it"),
+    Column("user_email", Text, comment="the user's e-mail address, as the client last sent it"),
     Index("ix_chats_user_id_updated_at", "user_id", "updated_at"),
 )
 
