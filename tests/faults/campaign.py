@@ -316,10 +316,11 @@ class Campaign:
                 problems.append(f"{order} ended with {output!r}")
             if ending == "done" and not ran[order]:
                 problems.append(f"{order} ended well and never ran")
-            if plan.calls[order].is_refused and (
-                ran[order] or (ending == "unknown" and order in answer.listener.asked)
-            ):
-                problems.append(f"{order} was refused, ran {ran[order]} times, and ended with {output!r}")
+            is_refused = plan.calls[order].is_refused
+            if ran[order] and (is_refused or ending == "refused"):
+                problems.append(f"{order} was refused and ran")
+            if is_refused and ending == "unknown" and order in answer.listener.asked:
+                problems.append(f"{order} was refused and ended with {output!r}")
         said = text_of(answer.listener.events)
         wanted = plan.whole_text(results)
         return problems if said == wanted else [*problems, f"it says {said!r} and not {wanted!r}"]

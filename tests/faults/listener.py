@@ -184,8 +184,9 @@ class Listener:
             await asyncio.sleep(random.choice(LATER_SECONDS))
         async with asyncio.TaskGroup() as sending:
             if call.way in (in_inspector, at_two_places):
-                value = "yes" if call.is_agreed else "no"
-                sending.create_task(self._send(partial(self._press, request_id, value)))
+                presses_allow = call.is_agreed == (call.way == in_inspector)
+                press = partial(self._press, request_id, "yes" if presses_allow else "no")
+                sending.create_task(self._send(press))
             if call.way != in_inspector:
                 answer = {"request_id": request_id, "value": call.is_agreed}
                 sending.create_task(self._send(partial(self._post_answer, answer)))

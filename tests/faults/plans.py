@@ -19,7 +19,10 @@ ASKING = ("refund", "ship")
 """The agent asks about the first, the server about the other (`CALLBOARD_CONFIRM_TOOLS`)."""
 TOOLS = ("sell", "build", "print_out", "look", *ASKING, *ASKING)
 WAYS = ("at once", "later", "later in the inspector", "later at two places")
-"""How the user answers a question: while it is open, or when nobody could be asked and its call waits."""
+"""How the user answers a question: while it is open, or when nobody could be asked and its call waits.
+
+At two places the answers are opposite: the first counts.
+"""
 UNKNOWN = f"Error: {INTERRUPTED_CALL}"
 REFUSALS = (REFUSED, REFUSED_IN_INSPECTOR)
 
@@ -39,7 +42,7 @@ class PlannedCall:
 
     @property
     def is_refused(self) -> bool:
-        return bool(self.way) and not self.is_agreed
+        return self.way in WAYS[:-1] and not self.is_agreed
 
     @property
     def is_of_framework(self) -> bool:
@@ -60,10 +63,10 @@ class PlannedCall:
 
     def may_end_with(self, output: str) -> Literal["done", "unknown", "refused", ""]:
         """How a result of it is to be understood; "" where it must not be."""
+        # LangGraph's middleware puts words of its own before the refusal.
+        if output.endswith(REFUSALS):
+            return "refused" if self.is_refused or self.way == WAYS[-1] else ""
         if self.is_refused:
-            # LangGraph's middleware puts words of its own before the refusal.
-            if output.endswith(REFUSALS):
-                return "refused"
             # A framework asks later, perhaps only after the calls beside it: until then it is taken to have begun.
             return "unknown" if output == UNKNOWN and self.is_of_framework else ""
         if output == self.result:
