@@ -45,8 +45,8 @@ ALONE_SHARE = 0.7
 HOPPERS_SHARE = 0.4
 """Of this part of the answers there is another listener, who is at another server every few events."""
 TURNS = 2
-END_SECONDS = 120
-"""The longest that an answer may take, with all its faults."""
+END_SECONDS = 240
+"""The longest that an answer may take, with all its faults and waits; on a busy machine a server starts in 30 s."""
 KEPT_SECONDS = 5
 """How long the store may take to have an end that was shown already."""
 CHAT_SECONDS = 10 * RETRY_SECONDS
