@@ -28,15 +28,19 @@ ROOT = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-c", "import sys; from callboard._cli import main; sys.exit(main())"]
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [
-        "callboard._cli.serve",
-        "callboard.agents.builtin",
-        "callboard._history",
-        "alembic.command",
-        "anyio._backends._asyncio",
-    ]
-)
+_PRELOADED = [
+    "callboard._cli.serve",
+    "callboard.agents.builtin",
+    "callboard._history",
+    "alembic.command",
+    "anyio._backends._asyncio",
+]
+_processes.set_forkserver_preload(_PRELOADED)
+
+
+def preload(*modules: str) -> None:
+    """Import more modules before the first process is forked."""
+    _processes.set_forkserver_preload([*_PRELOADED, *modules])
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:

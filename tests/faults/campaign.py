@@ -6,8 +6,8 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,8 +26,8 @@ from tests.fakes.openai_server import OpenAIServer
 from tests.faults.balancer import Balancer
 from tests.faults.engines import ENGINES, Engine
 from tests.faults.fleet import Server, running
-from tests.faults.listener import Listener, LostAnswer
-from tests.faults.plans import READING, Plan, PlanModel
+from tests.faults.listener import STEPS, Listener, LostAnswer
+from tests.faults.plans import AGENTS, Plan, PlanModel
 from tests.runs.promises import check, read
 
 LEASE_SECONDS = 1.5
@@ -35,16 +35,18 @@ DRAIN_SECONDS = 1.0
 MAX_LOSSES = 3
 """A run that was with so many servers is given up when the last is gone: that one is spared meanwhile."""
 TALKERS = 5
-KINDS = ("kill", "restart", "stop and continue", "clock")
+KINDS = ("kill", "kill at a step", "restart", "stop and continue", "clock")
 """The faults of servers; those of stores are their engines' own."""
 SECONDS_BETWEEN = (0.1, 1.0)
+STEP_SECONDS = 10
+"""How long a kill waits for its step."""
 ALONE_SHARE = 0.7
 """After this part of the faults the next one waits until all is well again."""
 HOPPERS_SHARE = 0.4
 """Of this part of the answers there is another listener, who is at another server every few events."""
 TURNS = 2
-END_SECONDS = 120
-"""The longest that an answer may take, with all its faults."""
+END_SECONDS = 240
+"""The longest that an answer may take, with all its faults and waits; on a busy machine a server starts in 30 s."""
 KEPT_SECONDS = 5
 """How long the store may take to have an end that was shown already."""
 CHAT_SECONDS = 10 * RETRY_SECONDS
@@ -86,12 +88,26 @@ class Report:
             "  " + ", ".join(f"{kind} {count}" for kind, count in sorted(Counter(self.faults).items())),
             "  calls: " + ", ".join(f"{count} {kind}" for kind, count in sorted(self.calls.items())),
         ]
+        lines += [
+            f"  {kind}: {count} answers" + "".join(f", {fault} {hit[fault]}" for fault in sorted(hit))
+            for kind, count, hit in self._table()
+        ]
         if self.told_in_parts:
             lines.append(f"  times that the model was told of a round as of several: {self.told_in_parts}")
         if given_up := sum(one.is_given_up for one in self.answers):
             lines.append(f"  given up after {MAX_LOSSES} servers, as promised: {given_up}")
         lines += [f"  PROBLEM {one}" for one in self.problems] or ["  no answer lost, no effect doubled, no gap"]
         return "\n".join(lines)
+
+    def _table(self) -> Iterator[tuple[str, int, Counter[str]]]:
+        """The faults of answers, by the kind of their agent and the ways in which its questions are answered."""
+        rows: dict[str, list[Answer]] = {}
+        for one in self.answers:
+            agent = one.listener.body["agent"]
+            for way in {call.way for call in Plan.of(one.question).calls.values() if call.way} or {"no question"}:
+                rows.setdefault(f"{agent}, {way}", []).append(one)
+        for name, answers in sorted(rows.items()):
+            yield name, len(answers), Counter(fault for one in answers for fault in one.faults)
 
 
 @asynccontextmanager
@@ -108,6 +124,7 @@ async def staging(engine_name: str, chance: random.Random, folder: Path) -> Asyn
             "TEST_RAN": str(folder / "ran"),
             "LEASE_SECONDS": str(LEASE_SECONDS),
             "DRAIN_SECONDS": str(DRAIN_SECONDS),
+            "CONFIRM_TOOLS": "ship",
         }
         servers = await closing.enter_async_context(running(engine, balancer, folder, settings))
         yield Stage(engine, balancer, servers, script, folder / "ran")
@@ -144,6 +161,7 @@ class Campaign:
     _live: dict[str, Answer] = field(default_factory=dict)
     _befallen: list[Server] = field(default_factory=list)
     _owners: dict[str, int] = field(default_factory=dict)
+    _awaited: dict["asyncio.Future[None]", tuple[str, Server]] = field(default_factory=dict)
     _is_over: bool = False
 
     async def run(self, engine_name: str, faults: int, only: Sequence[str]) -> Report:
@@ -195,22 +213,24 @@ class Campaign:
             chat += 1
             said: list[dict[str, str]] = []
             for turn in range(TURNS):
-                question = f"{self.seed}-{number}-{chat}-{turn}"
+                agent = self.chance.choice(AGENTS)
+                question = f"{agent}-{self.seed}-{number}-{chat}-{turn}"
                 said.append({"role": "user", "content": question})
                 answer = await self._ask(question, f"chat-{number}-{chat}", f"user{number}", said)
                 said.append({"role": "assistant", "content": text_of(answer.listener.events)})
 
     async def _ask(self, question: str, chat_id: str, user: str, said: Sequence[dict[str, str]]) -> Answer:
-        planned = Plan.of(question).calls
+        plan = Plan.of(question)
         body = {
-            "agent": "shop",
+            "agent": question.partition("-")[0],
             "run_id": f"run-{question}",
             "chat_id": chat_id,
             "message_id": f"message-{question}",
             "user": {"id": user},
             "messages": list(said),
+            "approvals_wait": plan.waits,
         }
-        listener = Listener(self.stage.balancer.url, body, lambda order: planned[order].is_agreed)
+        listener = Listener(self.stage.balancer.url, body, plan.calls, self._reach)
         answer = self._live[f"run-{question}"] = Answer(question, listener)
         self.answers.append(answer)
         hopping = Listener(self.stage.balancer.url, body)
@@ -273,7 +293,7 @@ class Campaign:
                 break
             # Another process writes it.
             await asyncio.sleep(0.1)
-        answer.is_given_up = found.epoch > MAX_LOSSES and isinstance(answer.listener.events[-1], Error)
+        answer.is_given_up = found.losses >= MAX_LOSSES and isinstance(answer.listener.events[-1], Error)
         if not found.is_ended:
             answer.problems.append(f"the store has not seen its end: {found}")
         frames: list[bytes] = []
@@ -296,8 +316,11 @@ class Campaign:
                 problems.append(f"{order} ended with {output!r}")
             if ending == "done" and not ran[order]:
                 problems.append(f"{order} ended well and never ran")
-            if ending == "refused" and ran[order]:
+            is_refused = plan.calls[order].is_refused
+            if ran[order] and (is_refused or ending == "refused"):
                 problems.append(f"{order} was refused and ran")
+            if is_refused and ending == "unknown" and order in answer.listener.asked:
+                problems.append(f"{order} was refused and ended with {output!r}")
         said = text_of(answer.listener.events)
         wanted = plan.whole_text(results)
         return problems if said == wanted else [*problems, f"it says {said!r} and not {wanted!r}"]
@@ -328,10 +351,12 @@ class Campaign:
     def _doubled(self) -> list[str]:
         """Find effects that were brought about twice."""
         effects = [line.split() for line in self._ran_lines()]
-        effects = [one for one in effects if one[0] not in READING]
-        by_order = Counter(one[1] for one in effects)
-        by_id = Counter(one[2] for one in effects)
-        return [f"{name} ran {times} times" for name, times in (by_order + by_id).items() if times > 1]
+        by_order = Counter(order for _, order, _ in effects)
+        return [
+            f"{order} ran {times} times"
+            for order, times in by_order.items()
+            if times > 1 and not Plan.of(order.partition("/")[0]).calls[order].may_repeat
+        ]
 
     def _ran_lines(self) -> list[str]:
         return self.stage.ran.read_text().splitlines() if self.stage.ran.exists() else []
@@ -340,12 +365,21 @@ class Campaign:
 
     async def _let_happen(self, kind: str, server: Server) -> None:
         """Let a fault happen to a server, and return when it is as before."""
+        name = kind
+        if kind == "kill at a step":
+            step = self.chance.choice(STEPS)
+            reached = asyncio.get_running_loop().create_future()
+            self._awaited[reached] = (step, server)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reached, STEP_SECONDS)
+            del self._awaited[reached]
+            name = f"kill when {step}"
         self.faults.append(kind)
-        for run_id in server.owned:
-            if run_id in self._live:
-                self._live[run_id].faults.append(kind)
+        for run_id, answer in self._live.items():
+            if run_id in server.owned or answer.listener.is_parked:
+                answer.faults.append(name if run_id in server.owned else f"{name} while parked")
         match kind:
-            case "kill":
+            case "kill" | "kill at a step":
                 await server.end(signal.SIGKILL)
                 await asyncio.sleep(self.chance.choice((0, 0, 0, 2)))
                 await server.start()
@@ -360,6 +394,13 @@ class Campaign:
                 async with self.stage.engine.disturbances[kind](server.number):
                     await asyncio.sleep(self.chance.uniform(0.1, 2.5))
         self._befallen.remove(server)
+
+    def _reach(self, step: str, run_id: str) -> None:
+        """Let the kills happen that wait for a step of a run that their server goes on with, or no server."""
+        for reached, (awaited, server) in self._awaited.items():
+            is_hit = run_id in server.owned or self._live[run_id].listener.is_parked
+            if step == awaited and is_hit and not reached.done():
+                reached.set_result(None)
 
     async def _stop(self, server: Server) -> None:
         """Stop a server for a while; half of the time the balancer notices."""

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tests.faults.balancer import Balancer
 from tests.faults.engines import Engine
-from tests.processes import Command, start
+from tests.processes import Command, preload, start
 
 AGENT = str(Path(__file__).with_name("shop_agent.py"))
+FRAMEWORKS = ("agents", "agno.agent", "agno.models.openai", "langchain.agents", "langchain_openai", "pydantic_ai")
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Server:
                 self.owned[run_id] = 1
             case {"event": "run_continued", "run_id": str(run_id), "losses": int(losses)}:
                 self.owned[run_id] = losses + 1
-            case {"event": "run_ended", "run_id": str(run_id)}:
+            case {"event": "run_ended" | "run_left", "run_id": str(run_id)}:
                 self.owned.pop(run_id, None)
             case _:
                 pass
@@ -110,6 +111,7 @@ async def running(
         )
         for number in range(engine.servers)
     ]
+    preload(*FRAMEWORKS)
     # One after the other: the first makes the tables.
     for server in servers:
         await server.start()

@@ -2,16 +2,28 @@
 
 import asyncio
 import random
+import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
 
-from callboard_protocol import Decoder, Event, InputRequest, ToolCallComplete, ToolCallError, ToolCallStart, decode
-from callboard_protocol.events import TERMINAL
+from callboard_protocol import (
+    Decoder,
+    Event,
+    InputRequest,
+    Parked,
+    ToolCallComplete,
+    ToolCallError,
+    ToolCallStart,
+    decode,
+)
+from callboard_protocol.events import APPROVAL_PREFIX, TERMINAL
+from tests.faults.plans import WAYS, PlannedCall
 
 RESUME_WAITS_SECONDS = (0.0, 0.5, 1.0, 2.0, 4.0)
 RESUME_JITTER = 0.25
@@ -21,6 +33,12 @@ RESUME_SECONDS = 60.0
 """The pipe gives up after 20 s; here servers start on a busy machine, several times in a row."""
 MAY_PASS = (408, 425, 429)
 ANSWER_PAUSE_SECONDS = 0.2
+LATER_SECONDS = (0.0, 0.3, 1.5, 6.0)
+"""How long a call waits for its answer; meanwhile servers that were killed are back."""
+STEPS = ("asked", "parked", "answered", "call ended")
+"""The steps of a run that `on_step` gets, with the run's id."""
+
+Send = Callable[[httpx.AsyncClient], Awaitable[bool]]
 
 
 class LostAnswer(Exception):
@@ -31,17 +49,19 @@ class LostAnswer(Exception):
 class Listener:
     """A reader of one run; `frames` are the bytes as they came, `times` when they did (monotonic seconds).
 
-    `agrees` says whether the user agrees to a call, by its argument `order`; without it nobody answers here.
+    `planned` has how the user answers the question about a call, by its argument `order`; without it nobody answers.
     """
 
     url: str
     body: dict[str, Any]
-    agrees: Callable[[str], bool] | None = None
+    planned: Mapping[str, PlannedCall] | None = None
+    on_step: Callable[[str, str], None] | None = None
     frames: list[bytes] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     has_begun: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: set[str] = field(default_factory=set)
     _orders: dict[str, str] = field(default_factory=dict)
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -49,6 +69,11 @@ class Listener:
     def ended(self) -> bool:
         """Whether the last event was seen."""
         return bool(self.events) and isinstance(self.events[-1], TERMINAL)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the run waits, as far as was seen."""
+        return bool(self.events) and isinstance(self.events[-1], Parked)
 
     @property
     def run_url(self) -> str:
@@ -85,8 +110,8 @@ class Listener:
                     await self._read(sending, enough)
             if self.ended or (enough and len(self.frames) >= enough):
                 return
-            if len(self.frames) > before:
-                tries = 0
+            if len(self.frames) > before or self.is_parked:
+                tries = int(self.is_parked)
                 lost_at = time.monotonic()
             wait_seconds = RESUME_WAITS_SECONDS[min(tries, len(RESUME_WAITS_SECONDS) - 1)]
             if time.monotonic() + wait_seconds > lost_at + RESUME_SECONDS:
@@ -128,11 +153,16 @@ class Listener:
         match event:
             case ToolCallStart(tool_call_id=call_id, tool_args=dict(arguments)):
                 self._orders[call_id] = arguments["order"]
-            case InputRequest(tool_call_id=str(call_id)) if self.agrees:
+            case InputRequest(tool_call_id=str(call_id)) if self.planned:
+                self._tell_step("asked")
+                self.asked.add(self._orders[call_id])
                 self._stop_answering(call_id)
-                answer = {"request_id": event.request_id, "value": self.agrees(self._orders[call_id])}
-                self._answering[call_id] = asyncio.create_task(self._send_answer(answer))
+                answering = self._answer(event.request_id, self.planned[self._orders[call_id]])
+                self._answering[call_id] = asyncio.create_task(answering)
+            case Parked():
+                self._tell_step("parked")
             case ToolCallComplete() | ToolCallError():
+                self._tell_step("call ended")
                 self._stop_answering(event.tool_call_id)
             case _:
                 pass
@@ -141,17 +171,52 @@ class Listener:
         if task := self._answering.pop(call_id, None):
             task.cancel()
 
-    async def _send_answer(self, answer: dict[str, Any]) -> None:
-        """Send an answer until a server takes it, or the question is asked anew."""
-        while True:
-            try:
+    def _tell_step(self, step: str) -> None:
+        if self.on_step:
+            self.on_step(step, self.body["run_id"])
+
+    async def _answer(self, request_id: str, call: PlannedCall) -> None:
+        """Answer a question as it is planned."""
+        at_once, _later, in_inspector, at_two_places = WAYS
+        if call.way != at_once:
+            unasked = {"request_id": request_id, "value": None, "asked": False}
+            await self._send(partial(self._post_answer, unasked), lambda: self.is_parked)
+            await asyncio.sleep(random.choice(LATER_SECONDS))
+        async with asyncio.TaskGroup() as sending:
+            if call.way in (in_inspector, at_two_places):
+                presses_allow = call.is_agreed == (call.way == in_inspector)
+                press = partial(self._press, request_id, "yes" if presses_allow else "no")
+                sending.create_task(self._send(press))
+            if call.way != in_inspector:
+                answer = {"request_id": request_id, "value": call.is_agreed}
+                sending.create_task(self._send(partial(self._post_answer, answer)))
+
+    async def _send(self, send: Send, is_enough: Callable[[], bool] = bool) -> None:
+        """Send an answer until a server takes it, it `is_enough`, or the question is asked anew."""
+        while not is_enough():
+            with suppress(httpx.HTTPError):
                 async with httpx.AsyncClient(timeout=TIMES_SECONDS, verify=False) as client:
-                    taken = await client.post(f"{self.run_url}/input", json=answer, params=self.user)
-                if taken.status_code == 202:
-                    return
-            except httpx.HTTPError:
-                pass
+                    if await send(client):
+                        return
             await asyncio.sleep(ANSWER_PAUSE_SECONDS)
+
+    async def _post_answer(self, answer: dict[str, Any], client: httpx.AsyncClient) -> bool:
+        sent = await client.post(f"{self.run_url}/input", json=answer, params=self.user)
+        is_taken = sent.status_code == httpx.codes.ACCEPTED
+        if is_taken and answer["value"] is not None:
+            self._tell_step("answered")
+        return is_taken
+
+    async def _press(self, request_id: str, value: str, client: httpx.AsyncClient) -> bool:
+        """Press *Allow* or *Deny* in the inspector: again as long as it lists the call."""
+        page = (await client.get(f"{self.url}/inspect/")).text
+        if request_id.removeprefix(APPROVAL_PREFIX) in page:
+            [token] = set(re.findall('name="token" value="([^"]+)"', page))
+            query = {"run": self.body["run_id"], "of": self.user["user_id"], "question": request_id, "value": value}
+            sent = await client.post(f"{self.url}/inspect/approve", params=query, data={"token": token})
+            if sent.has_redirect_location:
+                self._tell_step("answered")
+        return False
 
 
 async def _split(response: httpx.Response) -> AsyncIterator[bytes]:

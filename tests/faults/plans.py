@@ -8,24 +8,50 @@ from itertools import pairwise
 from typing import Any, Literal, Self
 from uuid import uuid4
 
+from callboard.calls.approval import REFUSED, REFUSED_IN_INSPECTOR
 from callboard.storage.rows import INTERRUPTED_CALL
 from tests.fakes.openai_server import Answer, Body, Refusal, call, chunks, finish, text
 
 READING = ("look",)
-SLOW = ("build", "print_out", "look")
-TOOLS = ("sell", "build", "print_out", "look", "refund")
+SLOW = ("build", "print_out", "look", "refund")
+AGENTS = ("callboard", "pydantic_ai", "langgraph", "openai_agents", "agno")
+ASKING = ("refund", "ship")
+"""The agent asks about the first, the server about the other (`CALLBOARD_CONFIRM_TOOLS`)."""
+TOOLS = ("sell", "build", "print_out", "look", *ASKING, *ASKING)
+WAYS = ("at once", "later", "later in the inspector", "later at two places")
+"""How the user answers a question: while it is open, or when nobody could be asked and its call waits.
+
+At two places the answers are opposite: the first counts.
+"""
 UNKNOWN = f"Error: {INTERRUPTED_CALL}"
-REFUSED = "Error: "
+REFUSALS = (REFUSED, REFUSED_IN_INSPECTOR)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A call that the model makes; `order` is what it is to bring about, once."""
+    """A call that the model makes; `order` is what it is to bring about, once, unless it `may_repeat`.
+
+    `way` is how the user answers the question about it; "" where there is none.
+    """
 
     tool: str
     order: str
     seconds: float
     is_agreed: bool
+    way: str
+
+    @property
+    def is_refused(self) -> bool:
+        return self.way in WAYS[:-1] and not self.is_agreed
+
+    @property
+    def is_of_framework(self) -> bool:
+        return not self.order.startswith(f"{AGENTS[0]}-")
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether its tool changes nothing, which only `Agent` knows."""
+        return self.tool in READING and not self.is_of_framework
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -37,11 +63,15 @@ class PlannedCall:
 
     def may_end_with(self, output: str) -> Literal["done", "unknown", "refused", ""]:
         """How a result of it is to be understood; "" where it must not be."""
-        if self.tool == "refund" and not self.is_agreed:
-            return "refused" if output.startswith(REFUSED) and output != UNKNOWN else ""
+        # LangGraph's middleware puts words of its own before the refusal.
+        if output.endswith(REFUSALS):
+            return "refused" if self.is_refused or self.way == WAYS[-1] else ""
+        if self.is_refused:
+            # A framework asks later, perhaps only after the calls beside it: until then it is taken to have begun.
+            return "unknown" if output == UNKNOWN and self.is_of_framework else ""
         if output == self.result:
             return "done"
-        return "unknown" if output == UNKNOWN and self.tool not in READING else ""
+        return "unknown" if output == UNKNOWN and not self.may_repeat else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +84,38 @@ class PlannedRound:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A turn: its rounds, and the pieces of the last text, after which come the results."""
+    """A turn: its rounds, and the pieces of the last text, after which come the results.
+
+    `waits` says whether its calls may wait for their approval.
+    """
 
     question: str
+    waits: bool
     rounds: Sequence[PlannedRound]
     last_pieces: Sequence[str]
     pause_seconds: float
 
     @classmethod
     def of(cls, question: str) -> Self:
-        """Make the plan that follows from a question."""
+        """Make the plan that follows from a question, which begins with the name of the agent."""
         chance = random.Random(question)
+        waits = chance.random() < 0.7
         rounds = []
         for round_index in range(chance.choice((1, 1, 2, 2, 3))):
-            calls = [
-                PlannedCall(
-                    chance.choice(TOOLS),
-                    f"{question}/{round_index}.{place}",
-                    round(chance.choice((0, 0.1, 0.5, 1.5)), 1),
-                    chance.random() < 0.8,
+            calls = []
+            for place in range(chance.choice((1, 1, 2, 3))):
+                tool = chance.choice(TOOLS)
+                calls.append(
+                    PlannedCall(
+                        tool,
+                        f"{question}/{round_index}.{place}",
+                        round(chance.choice((0, 0.1, 0.5, 1.5)), 1),
+                        chance.random() < 0.8,
+                        chance.choice(WAYS if waits else WAYS[:1]) if tool in ASKING else "",
+                    )
                 )
-                for place in range(chance.choice((1, 1, 2, 3)))
-            ]
             rounds.append(PlannedRound(_words(chance, 6), calls))
-        return cls(question, rounds, _words(chance, 12), chance.choice((0.0, 0.02, 0.1)))
+        return cls(question, waits, rounds, _words(chance, 12), chance.choice((0.0, 0.02, 0.1)))
 
     @property
     def calls(self) -> dict[str, PlannedCall]:
@@ -86,7 +124,10 @@ class Plan:
 
     def last_text(self, results: Mapping[str, str]) -> list[str]:
         """The pieces of what the model says at the end, told of these results of its calls, by their orders."""
-        return [*self.last_pieces, *(f"{results[order]}\n" for order in self.calls)]
+        return [
+            *self.last_pieces,
+            *(f"{order} {call.may_end_with(results[order])}\n" for order, call in self.calls.items()),
+        ]
 
     def whole_text(self, results: Mapping[str, str]) -> str:
         """What the user reads in the end."""

@@ -21,6 +21,7 @@ from callboard_protocol import (
     InputRequest,
     Message,
     Parked,
+    Rewind,
     ToolCallArgsDelta,
     ToolCallComplete,
     ToolCallError,
@@ -320,6 +321,16 @@ async def test_paused_tool_gets_answer_or_model_gets_reason(
     assert seen.lines(in_order=True)[-2:] == ["say So be it.", "done stop"]
     failed = [event for event in seen.events if isinstance(event, ToolCallError)]
     assert bool(failed) == (told != "5")
+
+
+async def test_text_of_two_rounds_after_an_approval_is_shown_once(tmp_path: Path) -> None:
+    from agno.tools import tool
+
+    asking = tool(requires_confirmation=True)(add)
+    travel = calls(("travel", '{"place": "Rome"}'), before="Then. ", first=1)
+    script = [calls(ADD, before="First. "), travel, says("Done.")]
+    seen, _ = await perform(solo(asking, Toolbox().plain("travel")), scenario(script, reply=True), tmp_path)
+    assert (text_of(seen.events), Rewind() in seen.events) == ("First. Then. Done.", False)
 
 
 # --- A call that waits while its run has ended -----------------------------------------------------------------------

@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callboard._history import Turn, TurnRows
+from callboard.calls.approval import AGREED
 from callboard.calls.throttle import AT_ONCE, PER_SECOND
 from callboard.errors import AgentError, RunLost
 from callboard.redaction import Redaction
@@ -251,6 +252,16 @@ async def test_rewind_removes_text_held_back_as_the_beginning_of_a_secret() -> N
     draft = Message(content="The key is hunt")
     events = await shown([draft, Rewind(), Message(content="No key.")], redaction=Redaction(["hunter2"]))
     assert remaining_text(events) == "No key."
+
+
+@pytest.mark.parametrize("message", AGREED)
+async def test_a_status_that_lets_a_tool_run_is_stored_on_return(store: Store, message: str) -> None:
+    log = EventLog()
+    recorder = await make_recorder(log, store=store)
+    for event in (start("a"), ToolStatus(tool_call_id="a", data=ToolStatusData(status="processing", message=message))):
+        await recorder.record(event)
+        assert log.has_stored_all
+    await recorder.finish(Ending(Done()))
 
 
 async def test_large_result_is_cut_in_the_event_and_whole_in_the_store(store: Store) -> None:

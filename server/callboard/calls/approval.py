@@ -85,7 +85,7 @@ ALLOWED_ALWAYS = "allowed always in this chat"
 OTHERS_ANSWERED = "the other calls are decided"
 """The message of a call that needs no approval, but could not run before the other calls of its answer were decided."""
 
-AGREED = (APPROVED, APPROVED_IN_INSPECTOR, ALLOWED_ALWAYS)
+AGREED = (APPROVED, APPROVED_IN_INSPECTOR, ALLOWED_ALWAYS, OTHERS_ANSWERED)
 """All messages that say that a call may run."""
 
 DO_NOT_RETRY = "Do not try again: tell the user what was not done."

@@ -40,6 +40,8 @@ class EventTranslator:
         self._turn = hooks.turn
         self._run_id: str | None = None
         self._answer = StringIO()
+        self._continued_at = 0
+        """The length of the answer when the run began or was continued: Agno's final content has the rest of it."""
         self._reasoning = StringIO()
         self._open_calls: dict[str, str | None] = {}
         """The open calls by id.
@@ -55,6 +57,7 @@ class EventTranslator:
         """
         output = None
         paused = False
+        self._continued_at = len(self._answer.getvalue())
         async with aclosing(run):
             async for item in run:
                 if isinstance(item, RunOutput | TeamRunOutput):
@@ -114,6 +117,7 @@ class EventTranslator:
                 # The text so far is a draft, from which the parser model makes the answer.
                 self._turn.rewind()
                 self._answer = StringIO()
+                self._continued_at = 0
             case "RunError":
                 self._fail(event)
             case "RunCancelled":
@@ -150,7 +154,7 @@ class EventTranslator:
     def _apply_final_content(self, content: object) -> None:
         """Replace the model's text by the run's final content if a hook has changed it."""
         draft = self._turn.draft
-        answer = self._answer.getvalue()
+        answer = self._answer.getvalue()[self._continued_at :]
         if not draft.strip() or content is None:
             return
         if self._hooks.has_dropped_answer and isinstance(content, str):
