@@ -102,7 +102,7 @@ class RunRequest(Wire):
     `openwebui_features` are the features that the user or the preset has switched on there: `web_search`,
     `image_generation`, `code_interpreter`, `memory`, `skills`.
     `approvals_wait`: whether an approval that nobody gives in time waits instead of ending its call; the run is parked
-    meanwhile (event `parked`). Only stored runs of agents of the class `Agent` can be parked.
+    meanwhile (event `parked`). Only stored runs of agents that other servers can continue can be parked.
     """
 
     agent: Identifier
