@@ -1885,13 +1885,26 @@ class ServerClient:
             for event in read_rows(answer.rows):
                 deliver(event)
 
-    async def deliver_calls(self, answer: LeftAnswer, call_ids: Iterable[str], deliver: Deliver) -> None:
-        """Deliver the events of a run until these calls have ended. If the user stops it, the run is cancelled."""
+    async def deliver_calls(
+        self, answer: LeftAnswer, call_ids: Iterable[str], tools: "OpenWebUITools", deliver: Deliver
+    ) -> None:
+        """Deliver the events of a run until these calls have ended. If the user stops it, the run is cancelled.
+
+        Returns after all tools that the server has requested meanwhile: the next reader would run them once more.
+        """
         left = set(call_ids)
+        served: dict[str, asyncio.Task[None]] = {}
 
         def deliver_until_end(event: Json) -> None:
             deliver(event)
-            if event["type"] in ("tool_call_complete", "tool_call_error"):
+            # A server that takes the run over sends open requests again.
+            if event["type"] == "tool_request" and event["request_id"] not in served:
+                served[event["request_id"]] = asyncio.create_task(tools.serve(event, self))
+            elif event["type"] in ("tool_call_complete", "tool_call_error"):
+                tool = served.get(f"{TOOL_REQUEST}{event['tool_call_id']}")
+                # The call has ended without the tool's result, for example because its time is over.
+                if tool and event["type"] == "tool_call_error":
+                    tool.cancel()
                 left.discard(event["tool_call_id"])
                 if not left:
                     raise CallsEnded
@@ -1901,7 +1914,11 @@ class ServerClient:
                 await self.deliver_run(answer, deliver_until_end)
         except asyncio.CancelledError:
             run_in_background(self.cancel_with_retries())
+            for task in served.values():
+                task.cancel()
             raise
+        finally:
+            await asyncio.gather(*served.values(), return_exceptions=True)
 
     async def _deliver_all(self, deliver: Deliver, request: Json | None = None) -> None:
         """Deliver the events of the run's stream; if it is cut, open it again.
@@ -2442,19 +2459,6 @@ class OpenWebUITools:
         with suppress(ServerProblem):
             await client.answer(request["request_id"], value)
 
-    def serve_all(self, client: "ServerClient", deliver: Deliver) -> Deliver:
-        """Return a function that delivers events, and runs the tools that the server requests in them."""
-        served: set[str] = set()
-
-        def deliver_and_serve(event: Json) -> None:
-            deliver(event)
-            # A server that takes the run over sends open requests again.
-            if event["type"] == "tool_request" and event["request_id"] not in served:
-                served.add(event["request_id"])
-                run_in_background(self.serve(event, client))
-
-        return deliver_and_serve
-
     async def run(self, name: str, arguments: Json) -> Json:
         """Run a tool, and return its result or its error in the server's form."""
         try:
@@ -2605,12 +2609,12 @@ def list_decided(cards: list[Json]) -> dict[str, bool]:
 
 
 def select_of_run(decided: dict[str, bool], answer: LeftAnswer) -> dict[str, bool]:
-    """Return the answers for calls of this run.
+    """Return the answers for calls of this run; all if it has none of them.
 
     In a message that was continued, a stopped card of an earlier run may be next to the newest cards.
     """
     of_run = {row.get("tool_call_id") for row in answer.rows}
-    return {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run}
+    return {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run} or decided
 
 
 BREAK_AFTER = re.compile(r"[@./_-]")
@@ -2640,13 +2644,15 @@ def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str]
                 # An empty item would not keep cards apart.
                 item = item | {"content": [{"type": "output_text", "text": QUESTION}]}
         call = calls.get(item.get("call_id", ""))
-        if call and is_card(item):
+        if not call or call.is_open:
+            pass
+        elif is_card(item):
             if (item.get("status") == "rejected") != (call.state == "rejected"):
                 call = replace(call, mark=call.mark or ANSWERED_ELSEWHERE)
             call = replace(call, title=call.title or item["name"].replace("\u200b", ""))
             known = {"name": make_call_item(call, "")["name"], "approved": call.state != "rejected"}
             item = item | known | {"status": choose_item_status(call)}
-        elif call and item.get("type") == "function_call_output":
+        elif item.get("type") == "function_call_output":
             known = {name: make_output_item(call, "")[name] for name in ("status", "output")}
             item = item | known
         written.append(item)
@@ -3595,7 +3601,7 @@ class Pipe:
 
         async def read(deliver: Deliver) -> None:
             answer = await client.wait_for_answer(page)
-            answers = select_of_run(decided, answer) or decided
+            answers = select_of_run(decided, answer)
             await client.answer_approvals(answers)
             if hidden:
                 deliver({"type": "notice", "content": NO_FILTER})
@@ -3634,37 +3640,34 @@ class Pipe:
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
         offer_tools(metadata, left, run)
         if decided := list_decided(cards):
-            calls = await self._find_ends(page, tools, {one: decided[one] for one in decided if one in ended})
+            calls: dict[str, Call] = {}
+            try:
+                if known := {one: decided[one] for one in decided if one in ended}:
+                    calls = await self._find_ends(page, tools, known)
+            except ServerProblem as problem:
+                log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
             await write_cards(page, calls, decided, is_over=not left)
 
     async def _find_ends(self, page: Page, tools: OpenWebUITools, decided: dict[str, bool]) -> dict[str, Call]:
-        """Send answers to the server, and return the calls that have ended, by their ids.
+        """Send answers to the server, and return the calls of its run, by their ids.
 
         Calls that can go on are awaited: a message of Open WebUI is changed best before its answer goes on.
         """
         transcript = Transcript(self.valves.RESULT_CHARS)
-        try:
-            client = self._connect(page.user)
-            if decided and (decided := select_of_run(decided, answer := await client.wait_for_answer(page))):
-                await client.answer_approvals(decided)
-                await client.deliver_calls(answer, decided, tools.serve_all(client, transcript.apply))
-        except ServerProblem as problem:
-            log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
-        calls = {call_id: transcript.find_call(call_id) for call_id in decided}
-        return {call_id: call for call_id, call in calls.items() if call and not call.is_open}
+        client = self._connect(page.user)
+        answer = await client.wait_for_answer(page)
+        decided = select_of_run(decided, answer)
+        await client.answer_approvals(decided)
+        await client.deliver_calls(answer, decided, tools, transcript.apply)
+        return {call_id: call for call_id in decided if (call := transcript.find_call(call_id))}
 
     async def _run_approved(self, page: Page, tools: OpenWebUITools, call_id: str) -> str:
         """Let the server run a call that the user has approved, and return its result or error as text."""
-        client = self._connect(page.user)
-        transcript = Transcript(self.valves.RESULT_CHARS)
         try:
-            answer = await client.wait_for_answer(page)
-            await client.answer_approvals({call_id: True})
-            await client.deliver_calls(answer, [call_id], tools.serve_all(client, transcript.apply))
+            call = (await self._find_ends(page, tools, {call_id: True})).get(call_id)
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"
-        call = transcript.find_call(call_id)
         if call is None:
             return f"{APPROVAL_LOST}{FORGOTTEN}"
         if call.is_open:
