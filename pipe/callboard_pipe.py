@@ -2716,8 +2716,8 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
     return deliver_rest
 
 
-# What Open WebUI draws as it is, unless more than a letter begins the line.
-PROSE = re.compile(r"[^\W\d_](?:[^\W_]|[ ,;?!'’\"“”.:()%€@-])*")
+# What Open WebUI draws as it is, unless more than a letter begins the line. It makes a link of "www.".
+PROSE = re.compile(r"(?i)(?!.*www\.)[^\W\d_](?:[^\W_]|[ ,;?!'’\"“”.:()%€@-])*")
 NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
 
 
@@ -3520,7 +3520,8 @@ class Pipe:
                 return {}
             answer = await client.find_answer(chat_id, message_id)
         except ServerProblem as problem:
-            log.info("Callboard: it is not known whether calls still wait: %s", problem)
+            # At every look, so not for the usual log.
+            log.debug("Callboard: it is not known whether calls still wait: %s", problem)
             return {}
         actions = {call_id: answer.find_action(call_id) for call_id in pending if call_id not in waiting}
         return {call_id: action for call_id, action in actions.items() if action}

@@ -602,11 +602,13 @@ MARKDOWN += [
     "to: ",
     "{{user}}",
     "://x.y",
+    "www.x.y",
 ]
 
 
 @given(st.lists(st.sampled_from(MARKDOWN) | st.text(max_size=5), max_size=8).map("".join))
 @example("to: a\n    to: b")
+@example("to: see www.x.y")
 def test_any_text_above_a_card_is_drawn_as_it_is(text: str) -> None:
     drawn = MarkdownIt("gfm-like", {"linkify": False}).render(PIPE.draw_text(text))
     assert not re.search(r"<(?!/?(?:p|strong|code)>|br />)", drawn)
@@ -617,6 +619,7 @@ def test_any_text_above_a_card_is_drawn_as_it_is(text: str) -> None:
     )
     assert "\n".join(lines).strip() == "\n".join(shown).strip()
     assert not re.search(r"\{\{|\[[0-9]|<details", PIPE.draw_text(text))
+    assert not re.search(r"(?m)^[^`\n]*www\.", PIPE.draw_text(text))
 
 
 DENIED = ToolCallError(tool_call_id="c1", error="Not run: the user refused it.", code="denied")
