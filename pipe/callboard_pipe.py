@@ -2456,8 +2456,7 @@ class OpenWebUITools:
         with suppress(TimeoutError):
             async with asyncio.timeout(request.get("timeout_seconds")):
                 value = await self.run(request["name"], request["arguments"])
-        with suppress(ServerProblem):
-            await client.answer(request["request_id"], value)
+        await client.answer(request["request_id"], value)
 
     async def run(self, name: str, arguments: Json) -> Json:
         """Run a tool, and return its result or its error in the server's form."""
@@ -3271,12 +3270,7 @@ class AnswerStream:
                 if request_id not in self._requests:
                     if event["type"] == "input_request":
                         self._questions[request_id] = event
-                        work = self._ask(event)
-                    elif self._tools:
-                        work = self._tools.serve(event, self._client)
-                    else:
-                        work = self._client.answer(request_id, None, asked=False)
-                    self._requests[request_id] = asyncio.create_task(work)
+                    self._requests[request_id] = asyncio.create_task(self._answer(event))
             case "tool_call_error":
                 # The call has ended without the tool's result, for example because its time is over.
                 if tool := self._requests.get(f"{TOOL_REQUEST}{event.get('tool_call_id')}"):
@@ -3301,12 +3295,17 @@ class AnswerStream:
             return file
         return file | {"url": await store_file(self._page, str(file.get("name") or "file"), kind, content)}
 
-    async def _ask(self, question: Json) -> None:
-        """Ask the user, and send the reply to the server."""
-        reply = await self._dialogs.ask(question)
+    async def _answer(self, request: Json) -> None:
+        """Ask the user, or run a tool, and send the answer to the server."""
         # If the server cannot be reached, the reader ends the answer with the reason.
         with suppress(ServerProblem):
-            await self._client.answer(question["request_id"], reply.value, asked=reply.is_asked)
+            if request["type"] == "input_request":
+                reply = await self._dialogs.ask(request)
+                await self._client.answer(request["request_id"], reply.value, asked=reply.is_asked)
+            elif self._tools:
+                await self._tools.serve(request, self._client)
+            else:
+                await self._client.answer(request["request_id"], None, asked=False)
 
     def _close_answered(self) -> None:
         """Close the dialogs of questions that were answered elsewhere, or whose calls have ended."""
