@@ -427,6 +427,9 @@ async def press(app: Any, message: Message, call_id: str, action: str) -> None:
     from open_webui.utils.tool_approval import ResolveToolCallForm
 
     user = await Users.get_user_by_id(message.user_id)
+    # As the route's own `get_verified_user`: the user may have lost the access meanwhile.
+    if user is None or user.role not in ("user", "admin"):
+        return
     form = ResolveToolCallForm(call_id=call_id, action=action)
     try:
         await resolve_chat_message_tool_call(make_request(app), message.chat_id, message.message_id, form, user, None)

@@ -2646,14 +2646,14 @@ def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str]
         if not call or call.is_open:
             pass
         elif is_card(item):
-            if (item.get("status") == "rejected") != (call.state == "rejected"):
-                call = replace(call, mark=call.mark or ANSWERED_ELSEWHERE)
-            call = replace(call, title=call.title or item["name"].replace("\u200b", ""))
-            known = {"name": make_call_item(call, "")["name"], "approved": call.state != "rejected"}
-            item = item | known | {"status": choose_item_status(call)}
+            is_late = (item.get("status") == "rejected") != (call.state == "rejected")
+            title = call.title or item["name"].replace("\u200b", "")
+            call = replace(call, title=title, mark=call.mark or ANSWERED_ELSEWHERE * is_late)
+            made = make_call_item(call, "")
+            item = item | {name: made[name] for name in ("name", "status")} | {"approved": call.state != "rejected"}
         elif item.get("type") == "function_call_output":
-            known = {name: make_output_item(call, "")[name] for name in ("status", "output")}
-            item = item | known
+            made = make_output_item(call, "")
+            item = item | {name: made[name] for name in ("status", "output")}
         written.append(item)
     return written
 
@@ -2971,9 +2971,7 @@ async def ask_session(page: Page, session_id: str, event: Json) -> object:
 async def call_person(page: Page, title: str) -> None:
     """Show in the user's pages and in their list of chats that this chat waits for them, unless a page shows it."""
     with log_failure("did not show that a chat waits for its user"):
-        if not is_release(0, 12):
-            return
-        if await asyncio.to_thread(list_sessions, page):
+        if not is_release(0, 12) or await asyncio.to_thread(list_sessions, page):
             return
         from open_webui.models.chats import Chats
         from open_webui.socket.main import get_event_emitter
@@ -3000,13 +2998,9 @@ class Dialogs:
     """Asks the questions of one answer, one after another, in every page of the user that shows the chat."""
 
     def __init__(self, page: Page, agent_name: str, turn: asyncio.Lock, page_seconds: float) -> None:
-        """Prepare to ask.
+        """Prepare to ask; `page_seconds` is the time until a new chat's page is ready.
 
-        Args:
-            page: The parameters of the answer.
-            agent_name: Who asks.
-            turn: The lock of the chat, because a second plain dialog in a page would replace the first one.
-            page_seconds: The time until a new chat's page is ready.
+        `turn` is the lock of the chat, because a second plain dialog in a page would replace the first one.
         """
         self.agent_name = agent_name
         self._page = page
