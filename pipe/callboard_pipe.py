@@ -2971,7 +2971,7 @@ async def ask_session(page: Page, session_id: str, event: Json) -> object:
 async def call_person(page: Page, title: str) -> None:
     """Show in the user's pages and in their list of chats that this chat waits for them, unless a page shows it."""
     with log_failure("did not show that a chat waits for its user"):
-        if not is_release(0, 12) or await asyncio.to_thread(list_sessions, page):
+        if not is_release(0, 12) or bool(await asyncio.to_thread(list_sessions, page)):
             return
         from open_webui.models.chats import Chats
         from open_webui.socket.main import get_event_emitter
