@@ -3000,7 +3000,7 @@ class Dialogs:
     def __init__(self, page: Page, agent_name: str, turn: asyncio.Lock, page_seconds: float) -> None:
         """Prepare to ask; `page_seconds` is the time until a new chat's page is ready.
 
-        `turn` is the lock of the chat, because a second plain dialog in a page would replace the first one.
+        `turn` is the lock of the user's chat, because a second plain dialog in a page would replace the first one.
         """
         self.agent_name = agent_name
         self._page = page
@@ -3412,7 +3412,7 @@ class Pipe:
         self.timing = Timing()
         self._agents: list[Json] = []
         self._adding = asyncio.Lock()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[object, str], asyncio.Lock] = WeakValueDictionary()
 
     async def pipes(self) -> list[Json]:
         """Return the agents for the model list; if the server cannot be used, the last known and an error entry."""
@@ -3581,7 +3581,8 @@ class Pipe:
         # which is always the first model of a chat with several models.
         names = {agent["id"]: agent["name"] for agent in self._agents}
         agent_name = names.get(page.agent_id, page.agent_id)
-        turn = self._turns.setdefault(page.chat_id or page.session_id, asyncio.Lock())
+        # With the user, because users may share a chat, and the browser chooses the ids of sessions and temporary chats.
+        turn = self._turns.setdefault((page.user.get("id"), page.chat_id or page.session_id), asyncio.Lock())
         dialogs = Dialogs(page, agent_name, turn, self.timing.page_seconds)
         return AnswerStream(page, client, read, emitter, transcript, dialogs, tools)
 
