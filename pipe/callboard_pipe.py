@@ -1909,16 +1909,17 @@ class ServerClient:
                 if not left:
                     raise CallsEnded
 
+        reading = asyncio.create_task(self.deliver_run(answer, deliver_until_end))
         try:
-            with suppress(CallsEnded):
-                await self.deliver_run(answer, deliver_until_end)
+            await asyncio.wait([reading])
+            await asyncio.gather(*served.values(), return_exceptions=True)
         except asyncio.CancelledError:
             run_in_background(self.cancel_with_retries())
-            for task in served.values():
+            for task in (reading, *served.values()):
                 task.cancel()
             raise
-        finally:
-            await asyncio.gather(*served.values(), return_exceptions=True)
+        with suppress(CallsEnded):
+            reading.result()
 
     async def _deliver_all(self, deliver: Deliver, request: Json | None = None) -> None:
         """Deliver the events of the run's stream; if it is cut, open it again.
@@ -3581,7 +3582,7 @@ class Pipe:
         # which is always the first model of a chat with several models.
         names = {agent["id"]: agent["name"] for agent in self._agents}
         agent_name = names.get(page.agent_id, page.agent_id)
-        # With the user, because users may share a chat, and the browser chooses the ids of sessions and temporary chats.
+        # With the user, because users may share a chat, and the browser chooses the ids of sessions.
         turn = self._turns.setdefault((page.user.get("id"), page.chat_id or page.session_id), asyncio.Lock())
         dialogs = Dialogs(page, agent_name, turn, self.timing.page_seconds)
         return AnswerStream(page, client, read, emitter, transcript, dialogs, tools)

@@ -511,20 +511,32 @@ async def test_the_tool_of_a_card_that_is_not_approved_asks_the_server_for_nothi
     assert server.requests == []
 
 
-async def test_stop_of_an_approved_card_is_sent_again_until_the_server_accepts_it(
+@pytest.mark.usefixtures("tools_of_open_webui")
+async def test_stop_of_an_approved_card_ends_its_tool_and_is_sent_again_until_the_server_accepts_it(
     server: ScriptedServer, open_webui: OpenWebUI
 ) -> None:
-    open_webui.show(status="in_progress", approved=True)
+    open_webui.show(name="Send\u200b", status="in_progress", approved=True)
     serve_run(server, *BEFORE)
-    server.on("GET", "events", stream(frames(*BEFORE), end="hang"))
+    wanted = ToolRequest(request_id="tool:c1", tool_call_id="c1", name="send", arguments={})
+    server.on("GET", "events", stream(frames(*BEFORE, wanted), end="hang"))
     server.on("POST", "cancel", hang_up, answer_json({}, 202))
-    given = metadata()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def send() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    given = metadata(tools={"send": {"callable": send, "spec": {"name": "send"}}})
     await a_pipe(server.url, resume_waits_seconds=(0.0, 0.01)).offer_approved({"id": "ann"}, given)
-    task = asyncio.create_task(given["tools"]["send"]["callable"]())
-    await server.seen("GET", "events")
+    task = asyncio.create_task(given["tools"]["Send\u200b"]["callable"]())
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await ended.wait()
     await server.seen("POST", "cancel", 2)
 
 
