@@ -182,16 +182,11 @@ async def find_unfinished_messages(pipe_id: str) -> list[Message]:
         return [read_message(row) for row in rows.scalars() if not has_pending_card(row)]
 
 
-async def find_waiting_messages(pipe_id: str, chat_ids: Iterable[str]) -> dict[Message, list[Json]]:
-    """Return the outputs of the messages in these chats that have pending cards."""
+async def find_shown_messages(pipe_id: str, chat_ids: Iterable[str]) -> dict[Message, list[Json]]:
+    """Return the outputs of the messages in these chats whose answers have not ended."""
     async with get_async_db_context() as db:
         rows = await db.execute(select_unfinished(pipe_id).where(ChatMessage.chat_id.in_(chat_ids)))
-        return {read_message(row): row.output for row in rows.scalars() if list_pending(row)}
-
-
-def list_pending(row: Any) -> list[Json]:
-    """Return the calls of the message that wait for the user."""
-    return [item for item in row.output or () if item.get("status") == "pending" and not item.get("approved")]
+        return {read_message(row): row.output or [] for row in rows.scalars()}
 
 
 def has_pending_card(row: Any) -> bool:
@@ -390,23 +385,37 @@ def keep_following(app: Any, pipe_id: str) -> None:
 
 async def follow_waiting(app: Any, pipe_id: str) -> None:
     """Press the pending cards of the chats in view whose calls were answered in another place, for ever."""
+    try:
+        from open_webui.main import resolve_chat_message_tool_call  # noqa: F401
+        from open_webui.utils.tool_approval import ResolveToolCallForm  # noqa: F401
+    except ImportError:
+        log.info("Callboard: this version of Open WebUI has no pending cards")
+        return
     while True:
         await asyncio.sleep(POLL_SECONDS)
         try:
             chat_ids = await asyncio.to_thread(list_shown_chats)
-            messages = await find_waiting_messages(pipe_id, chat_ids) if chat_ids else {}
-            for message, output in messages.items():
-                pipe = await load_pipe(app, pipe_id)
-                actions = await pipe.find_actions(message.user_id, message.chat_id, message.message_id, output)
-                for call_id, action in actions.items():
-                    # In the background, because Open WebUI may run the call before this returns.
-                    run_in_background(press(app, message, call_id, action))
+            messages = await find_shown_messages(pipe_id, chat_ids) if chat_ids else {}
+            pressing = [press_answered(app, pipe_id, *each) for each in messages.items()]
+            # One message must not keep the others waiting: a user may store any output in it.
+            for problem in filter(None, await asyncio.gather(*pressing, return_exceptions=True)):
+                log.error("Callboard: a waiting call could not be compared with the server", exc_info=problem)
         except Exception:
             log.exception("Callboard: waiting calls could not be compared with the server")
 
 
+async def press_answered(app: Any, pipe_id: str, message: Message, output: list[Json]) -> None:
+    """Press the pending cards of a message whose calls were answered in another place."""
+    if any(item.get("status") == "pending" for item in output):
+        pipe = await load_pipe(app, pipe_id)
+        actions = await pipe.find_actions(message.user_id, message.chat_id, message.message_id, output)
+        for call_id, action in actions.items():
+            # In the background, because Open WebUI may run the call before this returns.
+            run_in_background(press(app, message, call_id, action))
+
+
 def list_shown_chats() -> set[str]:
-    """Return the ids of the chats that pages show; none before 0.12, which has no pending cards."""
+    """Return the ids of the chats that pages show."""
     from open_webui.socket.main import SESSION_POOL
 
     return {chat_id for _, session in [*SESSION_POOL.items()] for chat_id in session.get("chat_ids", ())}
@@ -418,6 +427,9 @@ async def press(app: Any, message: Message, call_id: str, action: str) -> None:
     from open_webui.utils.tool_approval import ResolveToolCallForm
 
     user = await Users.get_user_by_id(message.user_id)
+    # As the route's own `get_verified_user`: the user may have lost the access meanwhile.
+    if user is None or user.role not in ("user", "admin"):
+        return
     form = ResolveToolCallForm(call_id=call_id, action=action)
     try:
         await resolve_chat_message_tool_call(make_request(app), message.chat_id, message.message_id, form, user, None)

@@ -1885,23 +1885,41 @@ class ServerClient:
             for event in read_rows(answer.rows):
                 deliver(event)
 
-    async def deliver_calls(self, answer: LeftAnswer, call_ids: Iterable[str], deliver: Deliver) -> None:
-        """Deliver the events of a run until these calls have ended. If the user stops it, the run is cancelled."""
+    async def deliver_calls(
+        self, answer: LeftAnswer, call_ids: Iterable[str], tools: "OpenWebUITools", deliver: Deliver
+    ) -> None:
+        """Deliver the events of a run until these calls have ended. If the user stops it, the run is cancelled.
+
+        Returns after all tools that the server has requested meanwhile: the next reader would run them once more.
+        """
         left = set(call_ids)
+        served: dict[str, asyncio.Task[None]] = {}
 
         def deliver_until_end(event: Json) -> None:
             deliver(event)
-            if event["type"] in ("tool_call_complete", "tool_call_error"):
+            # A server that takes the run over sends open requests again.
+            if event["type"] == "tool_request" and event["request_id"] not in served:
+                served[event["request_id"]] = asyncio.create_task(tools.serve(event, self))
+            elif event["type"] in ("tool_call_complete", "tool_call_error"):
+                tool = served.get(f"{TOOL_REQUEST}{event['tool_call_id']}")
+                # The call has ended without the tool's result, for example because its time is over.
+                if tool and event["type"] == "tool_call_error":
+                    tool.cancel()
                 left.discard(event["tool_call_id"])
                 if not left:
                     raise CallsEnded
 
+        reading = asyncio.create_task(self.deliver_run(answer, deliver_until_end))
         try:
-            with suppress(CallsEnded):
-                await self.deliver_run(answer, deliver_until_end)
+            await asyncio.wait([reading])
+            await asyncio.gather(*served.values(), return_exceptions=True)
         except asyncio.CancelledError:
             run_in_background(self.cancel_with_retries())
+            for task in (reading, *served.values()):
+                task.cancel()
             raise
+        with suppress(CallsEnded):
+            reading.result()
 
     async def _deliver_all(self, deliver: Deliver, request: Json | None = None) -> None:
         """Deliver the events of the run's stream; if it is cut, open it again.
@@ -2439,21 +2457,7 @@ class OpenWebUITools:
         with suppress(TimeoutError):
             async with asyncio.timeout(request.get("timeout_seconds")):
                 value = await self.run(request["name"], request["arguments"])
-        with suppress(ServerProblem):
-            await client.answer(request["request_id"], value)
-
-    def serve_all(self, client: "ServerClient", deliver: Deliver) -> Deliver:
-        """Return a function that delivers events, and runs the tools that the server requests in them."""
-        served: set[str] = set()
-
-        def deliver_and_serve(event: Json) -> None:
-            deliver(event)
-            # A server that takes the run over sends open requests again.
-            if event["type"] == "tool_request" and event["request_id"] not in served:
-                served.add(event["request_id"])
-                run_in_background(self.serve(event, client))
-
-        return deliver_and_serve
+        await client.answer(request["request_id"], value)
 
     async def run(self, name: str, arguments: Json) -> Json:
         """Run a tool, and return its result or its error in the server's form."""
@@ -2605,12 +2609,12 @@ def list_decided(cards: list[Json]) -> dict[str, bool]:
 
 
 def select_of_run(decided: dict[str, bool], answer: LeftAnswer) -> dict[str, bool]:
-    """Return the answers for calls of this run.
+    """Return the answers for calls of this run; all if it has none of them.
 
     In a message that was continued, a stopped card of an earlier run may be next to the newest cards.
     """
     of_run = {row.get("tool_call_id") for row in answer.rows}
-    return {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run}
+    return {call_id: is_allowed for call_id, is_allowed in decided.items() if call_id in of_run} or decided
 
 
 BREAK_AFTER = re.compile(r"[@./_-]")
@@ -2640,15 +2644,17 @@ def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str]
                 # An empty item would not keep cards apart.
                 item = item | {"content": [{"type": "output_text", "text": QUESTION}]}
         call = calls.get(item.get("call_id", ""))
-        if call and is_card(item):
-            if (item.get("status") == "rejected") != (call.state == "rejected"):
-                call = replace(call, mark=call.mark or ANSWERED_ELSEWHERE)
-            call = replace(call, title=call.title or item["name"].replace("\u200b", ""))
-            known = {"name": make_call_item(call, "")["name"], "approved": call.state != "rejected"}
-            item = item | known | {"status": choose_item_status(call)}
-        elif call and item.get("type") == "function_call_output":
-            known = {name: make_output_item(call, "")[name] for name in ("status", "output")}
-            item = item | known
+        if not call or call.is_open:
+            pass
+        elif is_card(item):
+            is_late = (item.get("status") == "rejected") != (call.state == "rejected")
+            title = call.title or item["name"].replace("\u200b", "")
+            call = replace(call, title=title, mark=call.mark or ANSWERED_ELSEWHERE * is_late)
+            made = make_call_item(call, "")
+            item = item | {name: made[name] for name in ("name", "status")} | {"approved": call.state != "rejected"}
+        elif item.get("type") == "function_call_output":
+            made = make_output_item(call, "")
+            item = item | {name: made[name] for name in ("status", "output")}
         written.append(item)
     return written
 
@@ -2710,8 +2716,8 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
     return deliver_rest
 
 
-# What Open WebUI draws as it is, unless more than a letter begins the line.
-PROSE = re.compile(r"[^\W\d_](?:[^\W_]|[ ,;?!'’\"“”.:()%€@-])*")
+# What Open WebUI draws as it is, unless more than a letter begins the line. It makes a link of "www.".
+PROSE = re.compile(r"(?i)(?!.*www\.)[^\W\d_](?:[^\W_]|[ ,;?!'’\"“”.:()%€@-])*")
 NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
 
 
@@ -2966,9 +2972,7 @@ async def ask_session(page: Page, session_id: str, event: Json) -> object:
 async def call_person(page: Page, title: str) -> None:
     """Show in the user's pages and in their list of chats that this chat waits for them, unless a page shows it."""
     with log_failure("did not show that a chat waits for its user"):
-        if not is_release(0, 12):
-            return
-        if await asyncio.to_thread(list_sessions, page):
+        if not is_release(0, 12) or bool(await asyncio.to_thread(list_sessions, page)):
             return
         from open_webui.models.chats import Chats
         from open_webui.socket.main import get_event_emitter
@@ -2995,13 +2999,9 @@ class Dialogs:
     """Asks the questions of one answer, one after another, in every page of the user that shows the chat."""
 
     def __init__(self, page: Page, agent_name: str, turn: asyncio.Lock, page_seconds: float) -> None:
-        """Prepare to ask.
+        """Prepare to ask; `page_seconds` is the time until a new chat's page is ready.
 
-        Args:
-            page: The parameters of the answer.
-            agent_name: Who asks.
-            turn: The lock of the chat, because a second plain dialog in a page would replace the first one.
-            page_seconds: The time until a new chat's page is ready.
+        `turn` is the lock of the user's chat, because a second plain dialog in a page would replace the first one.
         """
         self.agent_name = agent_name
         self._page = page
@@ -3265,12 +3265,7 @@ class AnswerStream:
                 if request_id not in self._requests:
                     if event["type"] == "input_request":
                         self._questions[request_id] = event
-                        work = self._ask(event)
-                    elif self._tools:
-                        work = self._tools.serve(event, self._client)
-                    else:
-                        work = self._client.answer(request_id, None, asked=False)
-                    self._requests[request_id] = asyncio.create_task(work)
+                    self._requests[request_id] = asyncio.create_task(self._answer(event))
             case "tool_call_error":
                 # The call has ended without the tool's result, for example because its time is over.
                 if tool := self._requests.get(f"{TOOL_REQUEST}{event.get('tool_call_id')}"):
@@ -3295,12 +3290,17 @@ class AnswerStream:
             return file
         return file | {"url": await store_file(self._page, str(file.get("name") or "file"), kind, content)}
 
-    async def _ask(self, question: Json) -> None:
-        """Ask the user, and send the reply to the server."""
-        reply = await self._dialogs.ask(question)
+    async def _answer(self, request: Json) -> None:
+        """Ask the user, or run a tool, and send the answer to the server."""
         # If the server cannot be reached, the reader ends the answer with the reason.
         with suppress(ServerProblem):
-            await self._client.answer(question["request_id"], reply.value, asked=reply.is_asked)
+            if request["type"] == "input_request":
+                reply = await self._dialogs.ask(request)
+                await self._client.answer(request["request_id"], reply.value, asked=reply.is_asked)
+            elif self._tools:
+                await self._tools.serve(request, self._client)
+            else:
+                await self._client.answer(request["request_id"], None, asked=False)
 
     def _close_answered(self) -> None:
         """Close the dialogs of questions that were answered elsewhere, or whose calls have ended."""
@@ -3413,7 +3413,7 @@ class Pipe:
         self.timing = Timing()
         self._agents: list[Json] = []
         self._adding = asyncio.Lock()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[object, str], asyncio.Lock] = WeakValueDictionary()
 
     async def pipes(self) -> list[Json]:
         """Return the agents for the model list; if the server cannot be used, the last known and an error entry."""
@@ -3514,7 +3514,8 @@ class Pipe:
                 return {}
             answer = await client.find_answer(chat_id, message_id)
         except ServerProblem as problem:
-            log.info("Callboard: it is not known whether calls still wait: %s", problem)
+            # At every look, so not for the usual log.
+            log.debug("Callboard: it is not known whether calls still wait: %s", problem)
             return {}
         actions = {call_id: answer.find_action(call_id) for call_id in pending if call_id not in waiting}
         return {call_id: action for call_id, action in actions.items() if action}
@@ -3581,7 +3582,8 @@ class Pipe:
         # which is always the first model of a chat with several models.
         names = {agent["id"]: agent["name"] for agent in self._agents}
         agent_name = names.get(page.agent_id, page.agent_id)
-        turn = self._turns.setdefault(page.chat_id or page.session_id, asyncio.Lock())
+        # With the user, because users may share a chat, and the browser chooses the ids of sessions.
+        turn = self._turns.setdefault((page.user.get("id"), page.chat_id or page.session_id), asyncio.Lock())
         dialogs = Dialogs(page, agent_name, turn, self.timing.page_seconds)
         return AnswerStream(page, client, read, emitter, transcript, dialogs, tools)
 
@@ -3595,7 +3597,7 @@ class Pipe:
 
         async def read(deliver: Deliver) -> None:
             answer = await client.wait_for_answer(page)
-            answers = select_of_run(decided, answer) or decided
+            answers = select_of_run(decided, answer)
             await client.answer_approvals(answers)
             if hidden:
                 deliver({"type": "notice", "content": NO_FILTER})
@@ -3634,37 +3636,34 @@ class Pipe:
         # The approval mode that this sets keeps Open WebUI from running the other cards too.
         offer_tools(metadata, left, run)
         if decided := list_decided(cards):
-            calls = await self._find_ends(page, tools, {one: decided[one] for one in decided if one in ended})
+            calls: dict[str, Call] = {}
+            try:
+                if known := {one: decided[one] for one in decided if one in ended}:
+                    calls = await self._find_ends(page, tools, known)
+            except ServerProblem as problem:
+                log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
             await write_cards(page, calls, decided, is_over=not left)
 
     async def _find_ends(self, page: Page, tools: OpenWebUITools, decided: dict[str, bool]) -> dict[str, Call]:
-        """Send answers to the server, and return the calls that have ended, by their ids.
+        """Send answers to the server, and return the calls of its run, by their ids.
 
         Calls that can go on are awaited: a message of Open WebUI is changed best before its answer goes on.
         """
         transcript = Transcript(self.valves.RESULT_CHARS)
-        try:
-            client = self._connect(page.user)
-            if decided and (decided := select_of_run(decided, answer := await client.wait_for_answer(page))):
-                await client.answer_approvals(decided)
-                await client.deliver_calls(answer, decided, tools.serve_all(client, transcript.apply))
-        except ServerProblem as problem:
-            log.warning("Callboard: the ends of answered calls are unknown: %s", problem)
-        calls = {call_id: transcript.find_call(call_id) for call_id in decided}
-        return {call_id: call for call_id, call in calls.items() if call and not call.is_open}
+        client = self._connect(page.user)
+        answer = await client.wait_for_answer(page)
+        decided = select_of_run(decided, answer)
+        await client.answer_approvals(decided)
+        await client.deliver_calls(answer, decided, tools, transcript.apply)
+        return {call_id: call for call_id in decided if (call := transcript.find_call(call_id))}
 
     async def _run_approved(self, page: Page, tools: OpenWebUITools, call_id: str) -> str:
         """Let the server run a call that the user has approved, and return its result or error as text."""
-        client = self._connect(page.user)
-        transcript = Transcript(self.valves.RESULT_CHARS)
         try:
-            answer = await client.wait_for_answer(page)
-            await client.answer_approvals({call_id: True})
-            await client.deliver_calls(answer, [call_id], tools.serve_all(client, transcript.apply))
+            call = (await self._find_ends(page, tools, {call_id: True})).get(call_id)
         except ServerProblem as problem:
             log.warning("Callboard: an approved call could not be run: %s", problem)
             return f"{APPROVAL_LOST}{problem}"
-        call = transcript.find_call(call_id)
         if call is None:
             return f"{APPROVAL_LOST}{FORGOTTEN}"
         if call.is_open:

@@ -217,6 +217,21 @@ async def test_the_questions_of_two_answers_in_one_page_are_asked_one_after_anot
     assert names == ["Ada's agent asks", "Bob's <i>agent</i> asks"]
 
 
+async def test_an_open_question_does_not_keep_another_user_of_the_chat_waiting(server: ScriptedServer) -> None:
+    server.on("POST", "input", answer_json({}, 202))
+    pipe = a_pipe(server.url)
+    answers = []
+    for user_id, reply in (("ada", asyncio.Event()), ("bob", {"action": "decline"})):
+        server.on("POST", "runs", stream(frames(START, CALL, question(user_id)), end="hang"))
+        given = {"__event_call__": Page(reply), "__user__": {"id": user_id}, "__metadata__": SAVED}
+        answers.append(await start(pipe, **given))
+        seen: list[dict[str, Any]] = []
+        while "waiting for approval" not in streamed_content(seen):
+            seen.append(await anext(answers[-1]))
+    [told] = await server.seen("POST", "input")
+    assert (told.json["request_id"], told.json["value"]) == ("bob", False)
+
+
 async def test_password_is_asked_in_the_only_dialog_that_hides_it(server: ScriptedServer) -> None:
     page = Page("hunter2")
     await answered(server, page, question(kind="password"), __metadata__=SAVED)

@@ -420,18 +420,27 @@ async def test_the_tool_of_an_approved_card_returns_the_result_of_its_call(
     assert await answers(server) == [("approve:c1", True)]
 
 
-async def test_a_tool_of_open_webui_runs_once_after_its_card_is_approved(
-    server: ScriptedServer, open_webui: OpenWebUI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def tools_of_open_webui(monkeypatch: pytest.MonkeyPatch) -> None:
     async def get_updated_tool_function(function: Any, extra_params: dict[str, Any]) -> Any:
         return function
 
     provide_open_webui(monkeypatch, {"utils.tools": {"get_updated_tool_function": get_updated_tool_function}})
+
+
+@pytest.mark.usefixtures("tools_of_open_webui")
+async def test_a_tool_of_open_webui_runs_once_after_its_card_is_approved(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
     open_webui.show(name="Send\u200b", status="in_progress", approved=True)
     wanted = ToolRequest(request_id="tool:c1", tool_call_id="c1", name="send", arguments=LETTER)
+    # A call whose time was over before its tool gave a result; the tool must not start now.
+    late = wanted.model_copy(update={"request_id": "tool:c0", "tool_call_id": "c0"})
+    ended = ToolCallError(tool_call_id="c0", error="too late", code="timeout")
+    before = [START, LOOK, late, ended, SEND, ASKED, PARKED, wanted, wanted]
     serve_run(server, *BEFORE)
     sent = asyncio.Event()
-    server.on("GET", "events", stream(frames(*BEFORE, wanted, wanted), sent, frames(SENT, first=len(BEFORE) + 3)))
+    server.on("GET", "events", stream(frames(*before), sent, frames(SENT, first=len(before) + 1)))
     ran: list[str] = []
 
     async def send(to: str, body: str) -> str:
@@ -446,6 +455,51 @@ async def test_a_tool_of_open_webui_runs_once_after_its_card_is_approved(
     assert ran == [f"{LETTER['to']}: {LETTER['body']}"]
 
 
+@pytest.mark.usefixtures("tools_of_open_webui")
+async def test_a_tool_that_is_slower_than_another_one_of_its_run_runs_once(
+    server: ScriptedServer, open_webui: OpenWebUI
+) -> None:
+    # Both calls were allowed in another place, so the server requests both tools at once.
+    for name in ("c1", "c2"):
+        open_webui.show(name, name=f"{name}\u200b", status="in_progress", approved=True)
+    calls = [SEND.model_copy(update={"tool_call_id": one, "tool_name": one}) for one in ("c1", "c2")]
+    wanted = [ToolRequest(request_id=f"tool:{one}", tool_call_id=one, name=one, arguments={}) for one in ("c1", "c2")]
+    ends = [SENT.model_copy(update={"tool_call_id": one, "result": one}) for one in ("c1", "c2")]
+    serve_run(server, START, *calls)
+    head, is_sent, is_next = frames(START, *calls, *wanted), asyncio.Event(), asyncio.Event()
+    first = stream(head, is_sent, frames(ends[0], first=6))
+    server.on("GET", "events", first, stream(head, frames(ends[0], first=6), is_next, frames(ends[1], first=7)))
+
+    async def answer_state(writer: Any) -> None:
+        answered = [request_id for request_id, value in await answers(server) if request_id.startswith("tool:")]
+        await answer_json({"listened_to": False, "answered": answered})(writer)
+
+    server.on("GET", "r", answer_state)
+    ran: list[str] = []
+
+    async def run_first() -> str:
+        ran.append("c1")
+        is_sent.set()
+        return "c1"
+
+    async def run_second() -> str:
+        ran.append("c2")
+        await server.seen("POST", "input", 2)  # The approval of the first card, and the result of its tool.
+        for _ in range(9):
+            await pipe.find_answer("ann", "chat", "message")
+        is_next.set()
+        return "c2"
+
+    tools = {name: {"callable": run, "spec": {"name": name}} for name, run in (("c1", run_first), ("c2", run_second))}
+    given = metadata(tool_approval_resume="tools", tools=tools)
+    pipe = a_pipe(server.url)
+    await pipe.offer_approved({"id": "ann"}, given)
+    assert await given["tools"]["c1\u200b"]["callable"]() == "c1"
+    open_webui.find_card("c1")["status"] = "completed"
+    assert await given["tools"]["c2\u200b"]["callable"]() == "c2"
+    assert ran == ["c1", "c2"]
+
+
 @pytest.mark.parametrize("card", [{"status": "in_progress"}, {"status": "queued"}])
 async def test_the_tool_of_a_card_that_is_not_approved_asks_the_server_for_nothing(
     server: ScriptedServer, open_webui: OpenWebUI, card: dict[str, Any]
@@ -457,20 +511,32 @@ async def test_the_tool_of_a_card_that_is_not_approved_asks_the_server_for_nothi
     assert server.requests == []
 
 
-async def test_stop_of_an_approved_card_is_sent_again_until_the_server_accepts_it(
+@pytest.mark.usefixtures("tools_of_open_webui")
+async def test_stop_of_an_approved_card_ends_its_tool_and_is_sent_again_until_the_server_accepts_it(
     server: ScriptedServer, open_webui: OpenWebUI
 ) -> None:
-    open_webui.show(status="in_progress", approved=True)
+    open_webui.show(name="Send\u200b", status="in_progress", approved=True)
     serve_run(server, *BEFORE)
-    server.on("GET", "events", stream(frames(*BEFORE), end="hang"))
+    wanted = ToolRequest(request_id="tool:c1", tool_call_id="c1", name="send", arguments={})
+    server.on("GET", "events", stream(frames(*BEFORE, wanted), end="hang"))
     server.on("POST", "cancel", hang_up, answer_json({}, 202))
-    given = metadata()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def send() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    given = metadata(tools={"send": {"callable": send, "spec": {"name": "send"}}})
     await a_pipe(server.url, resume_waits_seconds=(0.0, 0.01)).offer_approved({"id": "ann"}, given)
-    task = asyncio.create_task(given["tools"]["send"]["callable"]())
-    await server.seen("GET", "events")
+    task = asyncio.create_task(given["tools"]["Send\u200b"]["callable"]())
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    await ended.wait()
     await server.seen("POST", "cancel", 2)
 
 
@@ -548,11 +614,13 @@ MARKDOWN += [
     "to: ",
     "{{user}}",
     "://x.y",
+    "www.x.y",
 ]
 
 
 @given(st.lists(st.sampled_from(MARKDOWN) | st.text(max_size=5), max_size=8).map("".join))
 @example("to: a\n    to: b")
+@example("to: see www.x.y")
 def test_any_text_above_a_card_is_drawn_as_it_is(text: str) -> None:
     drawn = MarkdownIt("gfm-like", {"linkify": False}).render(PIPE.draw_text(text))
     assert not re.search(r"<(?!/?(?:p|strong|code)>|br />)", drawn)
@@ -563,6 +631,7 @@ def test_any_text_above_a_card_is_drawn_as_it_is(text: str) -> None:
     )
     assert "\n".join(lines).strip() == "\n".join(shown).strip()
     assert not re.search(r"\{\{|\[[0-9]|<details", PIPE.draw_text(text))
+    assert not re.search(r"(?m)^[^`\n]*www\.", PIPE.draw_text(text))
 
 
 DENIED = ToolCallError(tool_call_id="c1", error="Not run: the user refused it.", code="denied")
