@@ -1996,10 +1996,9 @@ class ServerClient:
         """Return the runs of the calls that wait for approval in the chat, by the calls' ids; of the newest 200."""
 
         def read(page: Json) -> dict[str, str]:
-            waiting = [one for one in page["approvals"] if one["chat_id"] == chat_id]
-            return {str(one["tool_call_id"]): str(one["run_id"]) for one in waiting}
+            return {str(one["tool_call_id"]): str(one["run_id"]) for one in page["approvals"]}
 
-        return await self._fetch_json("/v1/approvals", read, limit="200")
+        return await self._fetch_json("/v1/approvals", read, limit="200", chat_id=chat_id)
 
     async def wait_for_answer(self, page: Page) -> LeftAnswer:
         """Return the stored part of the answer; retries in case the server is being restarted."""

@@ -349,11 +349,13 @@ async def test_approvals_are_listed_in_pages_the_newest_first(serve: Serve, till
         while not pages or pages[-1]["next_cursor"]:
             pages.append((await one.client.get("/v1/approvals", params=query)).json())
             query["cursor"] = pages[-1]["next_cursor"]
+        others = (await one.client.get("/v1/approvals?user_id=ann&chat_id=other")).json()
         for wrong in ({"limit": "0"}, {"limit": "201"}, {"cursor": "x"}, {"page": "2"}):
             assert (await one.client.get("/v1/approvals", params=wrong)).status_code == 422
         assert (await one.state.store.waiting_approvals(ANY_USER, 1)).next_cursor == pages[0]["next_cursor"]
     listed = [[approval["tool_call_id"] for approval in page["approvals"]] for page in pages]
     assert listed == [[call_of(seen, 8)], [call_of(seen, 7)]]
+    assert others["approvals"] == []
 
 
 def lock(doors: list[str]) -> Agent:

@@ -153,15 +153,22 @@ async def answer_input(request: Request) -> Response:
     return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
 
 
+class ApprovalsQuery(PageQuery):
+    """The query of `GET /v1/approvals`."""
+
+    chat_id: str | None = None
+
+
 async def list_approvals(request: Request) -> Response:
     """Return a page of the user's calls that wait for approval, newest first: `{"approvals": […], "next_cursor": …}`.
 
-    The query takes `limit` up to 200, and `cursor`, the `next_cursor` of the previous page. Each call has the ids of
-    its run and its question: `POST /v1/runs/{run_id}/input` with the `request_id` and the `value` true or false answers
-    it. A server then continues the run.
+    The query takes `limit` up to 200, `cursor`, the `next_cursor` of the previous page, and `chat_id`. Each call has
+    the ids of its run and its question: `POST /v1/runs/{run_id}/input` with the `request_id` and the `value` true or
+    false answers it. A server then continues the run.
     """
-    query = read_query(request, PageQuery)
-    page = await get_server_state(request).store.waiting_approvals(query.user_id, query.limit, query.cursor)
+    query = read_query(request, ApprovalsQuery)
+    store = get_server_state(request).store
+    page = await store.waiting_approvals(query.user_id, query.limit, query.cursor, query.chat_id)
     approvals = [asdict(approval) for approval in page.items]
     return JSONResponse({"approvals": approvals, "next_cursor": page.next_cursor}, headers=UNCACHED)
 

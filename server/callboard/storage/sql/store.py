@@ -105,12 +105,14 @@ class Store:
         """Return lists and summaries of a user's chats, for the inspector; of every user for `ANY_USER`."""
         return Overview(self.database, user_id)
 
-    async def waiting_approvals(self, user_id: object, limit: int, cursor: str | None = None) -> Page[WaitingApproval]:
+    async def waiting_approvals(
+        self, user_id: object, limit: int, cursor: str | None = None, chat_id: str | None = None
+    ) -> Page[WaitingApproval]:
         """Return a page of the waiting approvals of a user, of every user for `ANY_USER`; the newest calls first.
 
-        Raises `RequestError` for an invalid cursor.
+        With `chat_id`, only those of this chat. Raises `RequestError` for an invalid cursor.
         """
-        return await list_waiting_approvals(self.database, user_id, limit, cursor)
+        return await list_waiting_approvals(self.database, user_id, limit, cursor, chat_id)
 
     def responses(self, user_id: str | None) -> Responses:
         """Return the responses and items that a user's clients can refer to."""

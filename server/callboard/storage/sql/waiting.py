@@ -49,12 +49,10 @@ def let_question_wait(connection: Connection, run_id: str, question: str) -> Non
 
 
 async def list_waiting_approvals(
-    database: Database, user_id: object, limit: int, cursor: str | None
+    database: Database, user_id: object, limit: int, cursor: str | None, chat_id: str | None
 ) -> Page[WaitingApproval]:
-    """Return a page of the waiting approvals of a user, of all users for `ANY_USER`; the newest calls first.
-
-    Raises `RequestError` for an invalid cursor.
-    """
+    """Return a page of waiting approvals; see `Store.waiting_approvals`."""
+    in_chat = [runs.c.chat_id == chat_id] if chat_id else []
     is_waiting = and_(run_inputs.c.waiting_since.is_not(None), run_inputs.c.answer.is_(None), IS_OPEN)
     # The columns of an index: otherwise the database would read all messages.
     call_id = func.substr(run_inputs.c.question, len(APPROVAL_PREFIX) + 1)
@@ -77,7 +75,7 @@ async def list_waiting_approvals(
         .join(runs, runs.c.id == run_inputs.c.run_id)
         .join(messages, of_call)
         .join(chats, chats.c.id == messages.c.chat_id)
-        .where(is_waiting, is_owned_by(runs.c.user_id, user_id))
+        .where(is_waiting, is_owned_by(runs.c.user_id, user_id), *in_chat)
     )
 
     def read(connection: Connection) -> Page[WaitingApproval]:
