@@ -212,6 +212,8 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         ({"needs_approval": False}, GivenAnswer(False), "denied", REFUSED),
         ({"can_pay": False}, GivenAnswer(False), "denied", REFUSED),
         ({"can_pay": False}, GivenAnswer({"words": "Ask me."}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk me."),
+        ({"can_pay": False}, GivenAnswer({"words": "Ask \ud800"}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk \ufffd"),
+        ({"can_pay": False}, GivenAnswer({"words": "Ask \x00"}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk \ufffd"),
         ({"description": "Pays twice."}, GivenAnswer(False, in_inspector=True), "denied", REFUSED_IN_INSPECTOR),
         ({"can_pay": False}, GivenAnswer(True), "interrupted", CANNOT_RUN),
     ],

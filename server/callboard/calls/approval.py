@@ -137,8 +137,9 @@ def explain_refusal(answer: Any, *, is_from_inspector: bool) -> str | None:
 
 def may_allow(answer: Any) -> bool:
     """Return whether an answer is meant to allow its call, perhaps with changed arguments."""
-    is_given = answer in (True, ALWAYS) or isinstance(answer, dict)
-    return is_given and explain_refusal(answer, is_from_inspector=False) is None
+    if isinstance(answer, dict):
+        return isinstance(answer.get("arguments"), dict) and not isinstance(answer.get("words"), str)
+    return answer is True or bool(answer == ALWAYS)
 
 
 class RememberedApprovals(Protocol):
