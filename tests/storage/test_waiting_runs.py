@@ -47,6 +47,9 @@ TWO_REFUNDS = chunks(
 ANSWER = chunks(text("Done."), finish("stop"))
 
 
+SEAT_AND_ROW = {"properties": dict.fromkeys(("seat", "row"), {"type": "integer"}), "required": ["seat", "row"]}
+NO_ROW = "The arguments do not fit: argument 'row' is missing. Correct them and call the tool again."
+
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
@@ -73,6 +76,7 @@ class Till:
         self.needs_approval = True
         self.can_pay = True
         self.description = "Pay a seat back."
+        self.parameters: Mapping[str, Any] | None = None
 
     def agent(self) -> Agent:
         @tool(requires_confirmation=self.needs_approval)
@@ -95,7 +99,7 @@ class Till:
             await self.going_on.wait()
             return ToolResult("free", sources=(Source(source={"name": "plan", "url": "https://plan.example/7"}),))
 
-        refund = replace(refund, description=self.description)
+        refund = replace(refund, description=self.description, parameters=self.parameters or refund.parameters)
         tellers = [Skill("refunds", "Pays seats back.", tools=[refund])] if self.can_pay else []
         return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[look]), *tellers])
 
@@ -216,6 +220,7 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         ({"can_pay": False}, GivenAnswer({"words": "Ask \x00"}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk \ufffd"),
         ({"description": "Pays twice."}, GivenAnswer(False, in_inspector=True), "denied", REFUSED_IN_INSPECTOR),
         ({"can_pay": False}, GivenAnswer(True), "interrupted", CANNOT_RUN),
+        ({"parameters": SEAT_AND_ROW}, GivenAnswer(True), "invalid_args", NO_ROW),
     ],
 )
 async def test_the_model_is_told_why_a_parked_call_did_not_run_also_if_its_tool_has_changed_or_is_gone(
@@ -564,6 +569,7 @@ async def test_a_parked_call_runs_only_if_its_run_may_go_on(
     last = seen[-1][1]
     assert isinstance(last, Done | Error)
     assert (last.finish_reason if isinstance(last, Done) else last.code) == ending
+    print("LAST", [e for _, e in seen[-3:]])
     assert till.paid == paid
 
 
