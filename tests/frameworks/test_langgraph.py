@@ -798,7 +798,7 @@ async def test_arguments_that_are_others_than_those_of_the_question_ask_again(tm
     class AddsAgain(AgentMiddleware):
         """Changes the arguments in every answer, also in one that it has changed before."""
 
-        def after_model(self, state: Any, runtime: Any) -> Any:  # noqa: ARG002 - LangChain's
+        def after_model(self, state: Any, runtime: Any) -> Any:
             message = state["messages"][-1]
             for call in message.tool_calls:
                 call["args"]["disk"] += "C"

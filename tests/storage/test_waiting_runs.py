@@ -47,7 +47,7 @@ TWO_REFUNDS = chunks(
 ANSWER = chunks(text("Done."), finish("stop"))
 
 
-SEAT_AND_ROW = {"properties": dict.fromkeys(("seat", "row"), {"type": "integer"}), "required": ["seat", "row"]}
+SEAT_AND_ROW = {"properties": {name: {"type": "integer"} for name in ("seat", "row")}, "required": ["seat", "row"]}
 NO_ROW = "The arguments do not fit: argument 'row' is missing. Correct them and call the tool again."
 
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -539,6 +539,9 @@ async def approve(service: Service, question: str) -> None:
     await answer(service, question, True)
 
 
+NO_ACCESS = "You may not use the agent 'careful': ask an admin for a role or group that may use it."
+
+
 async def approve_when_old(service: Service, question: str) -> None:
     await age(service)
     await answer(service, question, True)
@@ -549,8 +552,8 @@ async def approve_when_old(service: Service, question: str) -> None:
     ("settings", "decide", "ending", "paid"),
     [
         ({}, cancel, "cancelled", []),
-        ({"agent_access": ("careful=role:admin",)}, approve, "interrupted", []),
-        ({"max_user_tokens_per_day": 1000}, use_up_tokens, "quota_exceeded", []),
+        ({"agent_access": ("careful=role:admin",)}, approve, NO_ACCESS, []),
+        ({"max_user_tokens_per_day": 1000}, use_up_tokens, "You have used all 1,000 tokens of today.", []),
         # The time in which it was parked does not count as its age.
         ({"retention_days": 60, "result_retention_days": 1}, approve_when_old, "stop", [7]),
     ],
@@ -568,8 +571,7 @@ async def test_a_parked_call_runs_only_if_its_run_may_go_on(
     check(seen)
     last = seen[-1][1]
     assert isinstance(last, Done | Error)
-    assert (last.finish_reason if isinstance(last, Done) else last.code) == ending
-    print("LAST", [e for _, e in seen[-3:]])
+    assert (last.finish_reason if isinstance(last, Done) else last.message).startswith(ending)
     assert till.paid == paid
 
 
