@@ -527,11 +527,10 @@ class CallRunner:
         self.approval.check_can_ask(call.name)
         asked = self._continued.get(call.id, call)
         arguments = read_object(call.arguments)
-        fingerprint = asked.asked_fingerprint
-        if fingerprint is None:
-            fingerprint = self._find_fingerprint(call.name, tool)
-        elif not self._is_same(arguments, read_object(asked.arguments)):
+        if asked is not call and not self._is_same(arguments, read_object(asked.arguments)):
             again = CHANGED_SINCE_CONSENT
+        current = self._find_fingerprint(call.name, tool)
+        fingerprint = current if asked.asked_fingerprint is None else asked.asked_fingerprint
         request = self.approval.request(
             call.name,
             arguments,
