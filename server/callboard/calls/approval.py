@@ -85,7 +85,7 @@ ALLOWED_ALWAYS = "allowed always in this chat"
 OTHERS_ANSWERED = "the other calls are decided"
 """The message of a call that needs no approval, but could not run before the other calls of its answer were decided."""
 
-AGREED = (APPROVED, APPROVED_IN_INSPECTOR, ALLOWED_ALWAYS)
+AGREED = (APPROVED, APPROVED_IN_INSPECTOR, ALLOWED_ALWAYS, OTHERS_ANSWERED)
 """All messages that say that a call may run."""
 
 DO_NOT_RETRY = "Do not try again: tell the user what was not done."
@@ -95,8 +95,7 @@ REFUSED_IN_INSPECTOR = (
     "instead."
 )
 ANSWERED_INSTEAD = "Not run: the user refused it and answered instead:"
-ANSWERED_IN_INSPECTOR = "Not run: a person in the inspector, not the user, refused it and answered instead:"
-"""Begin the error for a call that is refused with words, which follow."""
+"""Begins the error for a call that is refused with words, which follow. The inspector has no field for words."""
 
 NOT_ASKED = (
     "Not run: the user could not be asked, so they have not refused it. A question needs a chat that its user has "
@@ -129,7 +128,7 @@ def explain_refusal(answer: Any, *, is_from_inspector: bool) -> str | None:
     """Return the error for a call that the answer refuses, with the user's words if it has some; otherwise None."""
     match answer:
         case {"words": str() as words} if words.strip():
-            return f"{ANSWERED_IN_INSPECTOR if is_from_inspector else ANSWERED_INSTEAD}\n\n{words.strip()}"
+            return f"{ANSWERED_INSTEAD}\n\n{words.strip()}"
         case False | {"words": str()}:
             return REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED
     return None
