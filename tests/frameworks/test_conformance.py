@@ -293,6 +293,30 @@ async def test_question_of_second_round_can_be_answered_after_its_server_was_kil
 
 
 @every_framework
+async def test_later_call_with_the_id_of_a_call_that_waited_asks_and_runs_itself(
+    framework: Column, tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    script = [calls(("wipe", f'{{"disk": "{disk}"}}')) for disk in "CD"]
+
+    async with (
+        OpenAIServer([*script, says("Done.")]) as model,
+        framework.agent(model.base_url, ["wipe"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        await begin(service, is_away)
+        await answer(service, "approve:call_0", True)
+        asked: list[InputRequest] = []
+        async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
+            async for _, event in numbered(response):
+                asked += [event] if isinstance(event, InputRequest) else []
+                if isinstance(event, InputRequest) and event.request_id != "approve:call_0":
+                    await answer(service, event.request_id, False)
+    assert toolbox.wiped == ["C"]
+    assert [one.arguments for one in asked] == [{"disk": "C"}, {"disk": "D"}]
+
+
+@every_framework
 async def test_always_answers_the_other_waiting_calls_of_the_tool(framework: Column, tmp_path: Path) -> None:
     toolbox = Toolbox()
     wipes = [call("wipe", f'{{"disk": "{disk}"}}', index=at, call_id=f"c{at}") for at, disk in enumerate("CD")]

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from callboard.agents import AgentLike
+from callboard.calls.approval import CHANGED_SINCE_CONSENT
 from callboard.errors import AgentError
 from callboard_protocol import (
     Error,
@@ -45,7 +46,7 @@ from tests.frameworks.stage import Framework, Performance, perform
 from tests.frameworks.toolbox import Toolbox
 from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
 from tests.runs.promises import check
-from tests.serving import Service, serving
+from tests.serving import Service, numbered, serving
 
 BROKEN = ("add", '{"a": 2, "b": oops')
 ASKS = calls(("ask_other", '{"task": "help"}'))
@@ -789,6 +790,38 @@ async def wait_and_allow(made: Framework, folder: Path, script: Sequence[Answer]
                     await answer(service, f"approve:{waiting}", True)
                     seen = await events_of_run(service)
     return seen
+
+
+async def test_arguments_that_are_others_than_those_of_the_question_ask_again(tmp_path: Path) -> None:
+    from langchain.agents.middleware import AgentMiddleware
+
+    class AddsAgain(AgentMiddleware):
+        """Changes the arguments in every answer, also in one that it has changed before."""
+
+        def after_model(self, state: Any, runtime: Any) -> Any:
+            message = state["messages"][-1]
+            for call in message.tool_calls:
+                call["args"]["disk"] += "C"
+            return {"messages": [message]}
+
+    toolbox = Toolbox()
+    made = solo(toolbox.plain("wipe"), middleware=[approval(), AddsAgain()])
+    shown: list[Any] = []
+    async with (
+        OpenAIServer([calls(("wipe", '{"disk": "C"}')), says("Done.")]) as server,
+        made.agent(server.base_url, [], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        await begin(service, is_away)
+        await answer(service, "approve:call_0", True)
+        async with service.client.stream("GET", "/v1/runs/r/events?user_id=ann") as response:
+            async for _, event in numbered(response):
+                if isinstance(event, InputRequest):
+                    shown.append(event.message)
+                    if len(shown) == 2:
+                        await answer(service, event.request_id, False)
+    assert shown == ["disk: CC", f"{CHANGED_SINCE_CONSENT}\n\ndisk: CCC"]
+    assert toolbox.wiped == []
 
 
 async def test_call_that_ran_after_the_decisions_beside_it_runs_at_no_other_server(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ async def test_an_approved_call_runs_with_the_arguments_that_were_shown(tmp_path
         ({"value": None}, "not_answered", "no answer came in time"),
         ({"value": None, "asked": False}, "not_asked", "the user could not be asked"),
         ({"value": 1}, "not_answered", "neither yes nor no"),
+        ({"value": {"words": 5}}, "not_answered", "neither yes nor no"),
     ],
 )
 async def test_only_true_approves_and_only_false_or_words_refuse(
@@ -99,6 +100,7 @@ async def test_only_true_approves_and_only_false_or_words_refuse(
     shop = Shop()
     async with serving(tmp_path, shop.agent) as service:
         events = await answered(service, lambda: answer)
+        assert (await service.client.get("/v1/runs/r")).json()["approved"] == []
         stored = (await service.client.get("/v1/tool-calls/big?chat_id=c")).json()
         state = find_ending(code).state
         found = (await service.client.get(f"/v1/tool-calls?status={state}")).json()["tool_calls"]

@@ -1,5 +1,6 @@
 """Tools that the user allows always in a chat: they run without a question there, and nowhere else."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,10 @@ async def test_tool_that_settings_name_cannot_be_allowed_always_and_is_allowed_n
     assert [bought for bought in shop.bought if bought[1] > 10] == [("a <b>piano</b>", 900)]
 
 
-@pytest.mark.parametrize("elsewhere", [{"chat_id": "d"}, {"chat_id": "d", "user": {"id": "bob"}}])
-async def test_grant_holds_for_no_other_chat_or_user(tmp_path: Path, elsewhere: dict[str, Any]) -> None:
-    async with serving(tmp_path, Shop().agent) as service:
+@pytest.mark.parametrize("elsewhere", [{"chat_id": "d"}, {"chat_id": "d", "user": {"id": "bob"}}, {"agent": "twin"}])
+async def test_grant_holds_for_no_other_chat_user_or_agent(tmp_path: Path, elsewhere: dict[str, Any]) -> None:
+    shop = Shop().agent
+    async with serving(tmp_path, shop, replace(shop, agent_id="twin")) as service:
         await ask(service, "always")
         assert len(questions(await ask(service, False, **elsewhere))) == 1
 

@@ -47,6 +47,9 @@ TWO_REFUNDS = chunks(
 ANSWER = chunks(text("Done."), finish("stop"))
 
 
+SEAT_AND_ROW = {"properties": {name: {"type": "integer"} for name in ("seat", "row")}, "required": ["seat", "row"]}
+NO_ROW = "The arguments do not fit: argument 'row' is missing. Correct them and call the tool again."
+
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
@@ -73,6 +76,7 @@ class Till:
         self.needs_approval = True
         self.can_pay = True
         self.description = "Pay a seat back."
+        self.parameters: Mapping[str, Any] | None = None
 
     def agent(self) -> Agent:
         @tool(requires_confirmation=self.needs_approval)
@@ -95,7 +99,7 @@ class Till:
             await self.going_on.wait()
             return ToolResult("free", sources=(Source(source={"name": "plan", "url": "https://plan.example/7"}),))
 
-        refund = replace(refund, description=self.description)
+        refund = replace(refund, description=self.description, parameters=self.parameters or refund.parameters)
         tellers = [Skill("refunds", "Pays seats back.", tools=[refund])] if self.can_pay else []
         return Agent("careful", skills=[Skill("seats", "Sells seats.", tools=[look]), *tellers])
 
@@ -212,8 +216,11 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         ({"needs_approval": False}, GivenAnswer(False), "denied", REFUSED),
         ({"can_pay": False}, GivenAnswer(False), "denied", REFUSED),
         ({"can_pay": False}, GivenAnswer({"words": "Ask me."}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk me."),
+        ({"can_pay": False}, GivenAnswer({"words": "Ask \ud800"}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk \ufffd"),
+        ({"can_pay": False}, GivenAnswer({"words": "Ask \x00"}), "denied", f"{ANSWERED_INSTEAD}\n\nAsk \ufffd"),
         ({"description": "Pays twice."}, GivenAnswer(False, in_inspector=True), "denied", REFUSED_IN_INSPECTOR),
         ({"can_pay": False}, GivenAnswer(True), "interrupted", CANNOT_RUN),
+        ({"parameters": SEAT_AND_ROW}, GivenAnswer(True), "invalid_args", NO_ROW),
     ],
 )
 async def test_the_model_is_told_why_a_parked_call_did_not_run_also_if_its_tool_has_changed_or_is_gone(
@@ -534,6 +541,9 @@ async def approve(service: Service, question: str) -> None:
     await answer(service, question, True)
 
 
+NO_ACCESS = "You may not use the agent 'careful': ask an admin for a role or group that may use it."
+
+
 async def approve_when_old(service: Service, question: str) -> None:
     await age(service)
     await answer(service, question, True)
@@ -544,8 +554,8 @@ async def approve_when_old(service: Service, question: str) -> None:
     ("settings", "decide", "ending", "paid"),
     [
         ({}, cancel, "cancelled", []),
-        ({"agent_access": ("careful=role:admin",)}, approve, "interrupted", []),
-        ({"max_user_tokens_per_day": 1000}, use_up_tokens, "quota_exceeded", []),
+        ({"agent_access": ("careful=role:admin",)}, approve, NO_ACCESS, []),
+        ({"max_user_tokens_per_day": 1000}, use_up_tokens, "You have used all 1,000 tokens of today.", []),
         # The time in which it was parked does not count as its age.
         ({"retention_days": 60, "result_retention_days": 1}, approve_when_old, "stop", [7]),
     ],
@@ -563,7 +573,7 @@ async def test_a_parked_call_runs_only_if_its_run_may_go_on(
     check(seen)
     last = seen[-1][1]
     assert isinstance(last, Done | Error)
-    assert (last.finish_reason if isinstance(last, Done) else last.code) == ending
+    assert (last.finish_reason if isinstance(last, Done) else last.message).startswith(ending)
     assert till.paid == paid
 
 

@@ -95,8 +95,7 @@ REFUSED_IN_INSPECTOR = (
     "instead."
 )
 ANSWERED_INSTEAD = "Not run: the user refused it and answered instead:"
-ANSWERED_IN_INSPECTOR = "Not run: a person in the inspector, not the user, refused it and answered instead:"
-"""Begin the error for a call that is refused with words, which follow."""
+"""Begins the error for a call that is refused with words, which follow. The inspector has no field for words."""
 
 NOT_ASKED = (
     "Not run: the user could not be asked, so they have not refused it. A question needs a chat that its user has "
@@ -129,7 +128,7 @@ def explain_refusal(answer: Any, *, is_from_inspector: bool) -> str | None:
     """Return the error for a call that the answer refuses, with the user's words if it has some; otherwise None."""
     match answer:
         case {"words": str() as words} if words.strip():
-            return f"{ANSWERED_IN_INSPECTOR if is_from_inspector else ANSWERED_INSTEAD}\n\n{words.strip()}"
+            return f"{ANSWERED_INSTEAD}\n\n{words.strip()}"
         case False | {"words": str()}:
             return REFUSED_IN_INSPECTOR if is_from_inspector else REFUSED
     return None
@@ -137,8 +136,9 @@ def explain_refusal(answer: Any, *, is_from_inspector: bool) -> str | None:
 
 def may_allow(answer: Any) -> bool:
     """Return whether an answer is meant to allow its call, perhaps with changed arguments."""
-    is_given = answer in (True, ALWAYS) or isinstance(answer, dict)
-    return is_given and explain_refusal(answer, is_from_inspector=False) is None
+    if isinstance(answer, dict):
+        return isinstance(answer.get("arguments"), dict) and not isinstance(answer.get("words"), str)
+    return answer is True or bool(answer == ALWAYS)
 
 
 class RememberedApprovals(Protocol):

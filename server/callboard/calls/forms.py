@@ -154,10 +154,9 @@ class ChangesForm:
 
         Raises `UnfitAnswer` if the tool does not accept the changed arguments.
         """
-        given = answer.get("arguments") if isinstance(answer, Mapping) else None
-        if not (self.schema and isinstance(given, Mapping) and may_allow(answer)):
+        if not (self.schema and isinstance(answer, dict) and may_allow(answer)):
             return answer
-        arguments = read_changes(self.schema, self._given, given)
+        arguments = read_changes(self.schema, self._given, answer["arguments"])
         if arguments != self._given:
             try:
                 values = check_arguments(self.call.tool, arguments)

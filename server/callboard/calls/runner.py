@@ -400,8 +400,11 @@ class CallRunner:
     def shows(self, call_id: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether these arguments of an open call are shown, apart from secrets. Any thread may ask."""
         running = self._open.get(call_id)
+        return running is not None and self._is_same(arguments, read_object(running.start.tool_args))
+
+    def _is_same(self, arguments: Mapping[str, Any], shown: Mapping[str, Any]) -> bool:
         redact = self._context.redaction.value
-        return running is not None and redact(show_values(arguments)) == redact(read_object(running.start.tool_args))
+        return bool(redact(show_values(arguments)) == redact(shown))
 
     async def run_part(self, call_id: str, name: str, perform: Callable[[], Awaitable[R]]) -> R:
         """Run another part of a call that `run` has allowed, with a time limit of its own."""
@@ -517,16 +520,20 @@ class CallRunner:
     ) -> Apply:
         """Ask the user whether a call that has started may run, with their changes in `form`.
 
-        If the tool changes before the answer, also since an earlier server asked, the user is asked again. `again`: the
-        reason why an earlier answer does not count. Return what applies the answer. Raises `ToolError` and `CallWaits`.
+        If the tool changes before the answer, also since an earlier server asked, the user is asked again; so they are
+        if the arguments are not those of that server's question. `again`: the reason why an earlier answer does not
+        count. Return what applies the answer. Raises `ToolError` and `CallWaits`.
         """
         self.approval.check_can_ask(call.name)
-        fingerprint = self._continued.get(call.id, call).asked_fingerprint
-        if fingerprint is None:
-            fingerprint = self._find_fingerprint(call.name, tool)
+        asked = self._continued.get(call.id, call)
+        arguments = read_object(call.arguments)
+        if asked is not call and not self._is_same(arguments, read_object(asked.arguments)):
+            again = CHANGED_SINCE_CONSENT
+        current = self._find_fingerprint(call.name, tool)
+        fingerprint = current if asked.asked_fingerprint is None else asked.asked_fingerprint
         request = self.approval.request(
             call.name,
-            read_object(call.arguments),
+            arguments,
             call.id,
             title=tool.title if tool else "",
             reason=reason,

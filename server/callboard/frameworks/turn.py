@@ -99,6 +99,8 @@ class AdapterTurn:
     def claim_call_id(self, call_id: str | None) -> str:
         """Return an id that is unique in the chat: `call_id` itself if it is, or if the call is continued here."""
         if call_id in self._answered_ids:
+            # Once: the model may give a later call the same id.
+            self._answered_ids.remove(call_id)
             return str(call_id)
         return self.context.claim_tool_call_id(call_id or "")
 

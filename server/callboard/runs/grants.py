@@ -93,7 +93,6 @@ class RunGrants:
         self._grants = grants
         self._inputs = inputs
         self._identity = identity
-        self._agent_id = identity.agent_id
         self._stored_runs = stored_runs
         self._find_run = find_run
         self._reading = asyncio.Lock()
@@ -106,7 +105,7 @@ class RunGrants:
         try:
             # One after the other, so that the user is asked about parallel calls in their order.
             async with self._reading:
-                allowed = await self._grants.find(self._agent_id, tool_name)
+                allowed = await self._grants.find(self._identity.agent_id, tool_name)
             if allowed == request.tool_fingerprint:
                 await self._inputs.answer_early(request.request_id, GivenAnswer(ALWAYS))
         except StorageError as error:
@@ -117,8 +116,8 @@ class RunGrants:
     async def add(self, tool_name: str, fingerprint: str) -> None:
         """Allow the tool always in this chat, as long as it has this fingerprint, also for open questions."""
         try:
-            if await self._grants.find(self._agent_id, tool_name) != fingerprint:
-                await self._grants.add(self._agent_id, tool_name, fingerprint)
+            if await self._grants.find(self._identity.agent_id, tool_name) != fingerprint:
+                await self._grants.add(self._identity.agent_id, tool_name, fingerprint)
                 await self._answer_open_questions(fingerprint)
         except StorageError as error:
             _log.warning("grant_not_stored", tool=tool_name, error=str(error))
@@ -126,7 +125,7 @@ class RunGrants:
     async def _answer_open_questions(self, fingerprint: str) -> None:
         """Answer the open and waiting questions about a tool in this chat, also those of other runs and servers."""
         chat_id, user_id = str(self._identity.chat_id), str(self._identity.user_id)
-        unanswered = await self._stored_runs.list_open_questions(chat_id, self._agent_id, user_id)
+        unanswered = await self._stored_runs.list_open_questions(chat_id, self._identity.agent_id, user_id)
         for run_id in {run_id for run_id, _ in unanswered}:
             for request_id, question in (await read_questions(self._stored_runs, run_id)).items():
                 is_of_tool = question.remember and question.tool_fingerprint == fingerprint

@@ -22,6 +22,7 @@ from callboard.errors import StorageError, ToolDenied
 from callboard.redaction import MASK
 from callboard.runs.conversation import Conversation, open_conversation
 from callboard.runs.inputs import NO_SIGNALS
+from callboard.runs.outgoing_events import make_storable, truncate
 from callboard.storage import Store
 from callboard.storage.rows import INTERRUPTED_CALL, UNANSWERED_CALL
 from callboard.storage.sql.run_record import RunRecord
@@ -349,7 +350,8 @@ def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
     if given is None or end.tool_call_id not in left.unapproved:
         return end
     if refused := explain_refusal(given.value, is_from_inspector=given.in_inspector):
-        return end.model_copy(update={"error": refused, "code": ToolDenied.code})
+        refusal = end.model_copy(update={"error": refused, "code": ToolDenied.code})
+        return truncate(make_storable(refusal))[0]
     return end.model_copy(update={"error": CANNOT_RUN}) if may_allow(given.value) else end
 
 

@@ -15,7 +15,6 @@ from callboard.calls.call import write_arguments
 from callboard.errors import AgentError
 from callboard.redaction import Redaction
 from callboard.text import storable_value
-from callboard_protocol import Event
 from callboard_protocol.wire import MAX_LINE_BYTES, MAX_TEXT_BYTES, Limit, Wire
 
 WireT = TypeVar("WireT", bound=Wire)
@@ -104,7 +103,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def truncate(event: Event) -> list[Event]:
+def truncate(event: WireT) -> list[WireT]:
     """Return `event` within the limits of its fields: as several events if a text may be split, otherwise cut.
 
     Sizes are those of the ASCII-escaped JSON text, in bytes, because that text is sent.

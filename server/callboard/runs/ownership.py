@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from callboard.errors import CallboardError, RunLost, StorageError, UnknownChat
+from callboard.errors import AgentRefused, CallboardError, RunLost, StorageError, UnknownAgent, UnknownChat
 from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER
 from callboard.storage.bus import RELEASED_RUN
@@ -131,7 +131,8 @@ class Ownership:
             raise
         except CallboardError as error:
             _log.warning("left_run_refused", run_id=run.run_id, error=str(error))
-            return STOPPED_DURING_ANSWER
+            has_agent = not isinstance(error, AgentRefused | UnknownAgent)
+            return STOPPED_DURING_ANSWER if has_agent else Error(message=str(error), code="interrupted")
         except Exception as error:  # noqa: BLE001 - another version may have stored it: listeners need an end
             _log.error("left_run_failed", run_id=run.run_id, exc_info=error)
             return STOPPED_DURING_ANSWER

@@ -156,8 +156,7 @@ class Runs:
         if existing := self._find_here(run_id, identity):
             return existing
         self._refuse_when_closing()
-        agent = self._registry.get(request.agent, lambda other: self.access.admits(other, request.user))
-        self.access.check(agent.agent_id, request.user)
+        agent = self._find_agent(request)
         functions = tuple(map(ClientTool.of, request.functions))
         user = identity.user_id or ""
         await self._slots.acquire(user)
@@ -267,8 +266,7 @@ class Runs:
         request = unpack_request(packed)
         enter_origin(request.origin)
         # The agents and the settings may have changed since, for example while a call waited.
-        agent = self._registry.get(request.agent)
-        self.access.check(agent.agent_id, request.user)
+        agent = self._find_agent(request)
         # Agents without the setting may ignore the finished rounds and repeat their calls.
         if not _can_continue(agent):
             return Error(
@@ -281,6 +279,12 @@ class Runs:
             if not isinstance(reopened, Reopened):
                 return reopened
             return await self._restart(stored, record, request, agent, reopened)
+
+    def _find_agent(self, request: RunRequest) -> AgentLike:
+        """Return the agent. Raises `UnknownAgent`, and `AgentRefused` if the user may not use it."""
+        agent = self._registry.get(request.agent, lambda other: self.access.admits(other, request.user))
+        self.access.check(agent.agent_id, request.user)
+        return agent
 
     async def _restart(
         self, stored: StoredRun, record: RunRecord, request: StoredRequest, agent: AgentLike, reopened: Reopened
