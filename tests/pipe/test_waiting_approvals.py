@@ -567,8 +567,7 @@ async def test_the_card_of_a_call_that_was_answered_elsewhere_is_to_be_pressed(
     server.on("GET", "messages", answer_json({"messages": [{"message_id": "message", "run_id": "r", **call}]}))
     server.on("GET", "r", answer_json({"listened_to": False, **state}))
     waiting = [{"tool_call_id": one, "run_id": "r", "chat_id": "chat"} for one in ("c2", "c3")]
-    other = {"tool_call_id": "c1", "run_id": "other", "chat_id": "other"}
-    server.on("GET", "approvals", answer_json({"approvals": [*waiting, other], "next_cursor": None}))
+    server.on("GET", "approvals", answer_json({"approvals": waiting, "next_cursor": None}))
     server.on("POST", "input", answer_json({}, 202))
     webui = OpenWebUI()
     webui.show("c0", **ALLOWED)
@@ -592,7 +591,7 @@ async def test_cards_stay_while_the_server_is_away_and_are_not_looked_for_while_
     server.on("GET", "approvals", answer_json({"approvals": [waiting]}))
     assert await a_pipe(server.url).find_actions(*given) == {}
     [asked] = server.requests
-    assert asked.query == "user_id=ann&limit=200"
+    assert asked.query == "user_id=ann&limit=200&chat_id=chat"
 
 
 # --- What is written above a card, and onto cards when the answer goes on.
