@@ -232,7 +232,14 @@ ENDINGS = {
 
 # The messages of the status "processing" after a question of a call, as in the server's `calls/approval.py` and
 # `calls/runner.py`, and the prefix of the id of a question that is asked again because its answer did not fit.
-ANSWERED_MESSAGES = ("approved", "approved in the inspector", "allowed always in this chat", "answered", "no answer")
+ANSWERED_MESSAGES = (
+    "approved",
+    "approved in the inspector",
+    "allowed always in this chat",
+    "the other calls are decided",
+    "answered",
+    "no answer",
+)
 ASKED_AGAIN = "again"
 
 # The states of Open WebUI's tasks: of the current task, of the other tasks that are left to do, and of ended tasks.
