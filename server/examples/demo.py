@@ -166,7 +166,7 @@ async def show_clock() -> ToolResult:
     return ToolResult("The clock is on the page; the user sees it.", embeds=(CLOCK,))
 
 
-@tool(requires_confirmation=True)
+@tool(title="Sell tickets", requires_confirmation=True)
 async def sell_ticket(play: str, seats: int) -> str:
     """Sells tickets; the user is asked first.
 
@@ -177,7 +177,7 @@ async def sell_ticket(play: str, seats: int) -> str:
     return f"{seats} seats for {play} are sold."
 
 
-@tool(requires_confirmation=True)
+@tool(title="Delete a draft", requires_confirmation=True)
 async def delete_draft(title: str) -> str:
     """Deletes a draft; the user is asked first.
 

@@ -183,7 +183,7 @@ async def test_a_call_that_needs_approval_runs_after_a_yes_and_nothing_else(
     tmp_path: Path, keys: str, comes: str
 ) -> None:
     async with asked(tmp_path, demo_agent(pace=0), "approve") as terminal:
-        await terminal.shows("Run sell_ticket?", "seats: 2", "Yes, no, or what to do instead? [y/N]")
+        await terminal.shows("Sell tickets?", "seats: 2", "Yes, no, or what to do instead? [y/N]")
         terminal.types(keys)
         assert await terminal.ends() == 0
         assert comes in terminal.text
