@@ -373,7 +373,7 @@ async def make_lines(updates: AsyncGenerator[Json, None], message: Message, begu
 
 
 def keep_following(app: Any, pipe_id: str) -> None:
-    """Start `follow_waiting` unless it runs; it replaces that of an earlier version of this function."""
+    """Start `follow_waiting` unless it runs; it replaces the task of an earlier version of this function."""
     if pipe_id in following:
         return
     name = f"callboard_following_{pipe_id}"
@@ -386,8 +386,8 @@ def keep_following(app: Any, pipe_id: str) -> None:
 async def follow_waiting(app: Any, pipe_id: str) -> None:
     """Press the pending cards of the chats in view whose calls were answered in another place, for ever."""
     try:
-        from open_webui.main import resolve_chat_message_tool_call  # noqa: F401
-        from open_webui.utils.tool_approval import ResolveToolCallForm  # noqa: F401
+        from open_webui.main import resolve_chat_message_tool_call  # noqa: F401 - only whether it is there
+        from open_webui.utils.tool_approval import ResolveToolCallForm  # noqa: F401 - only whether it is there
     except ImportError:
         log.info("Callboard: this version of Open WebUI has no pending cards")
         return

@@ -11,7 +11,7 @@ required_open_webui_version: 0.11.4
 #
 # When a user approves a pending card, Open WebUI looks the tool up again, and knows no tool of a Callboard server. This
 # function adds it, and the pipe asks the server to run the call. Before an answer goes on, the pipe also writes onto
-# its cards what has become of their calls: Open WebUI reads the message after this function, and overwrites later
+# its cards how their calls have ended: Open WebUI reads the message after this function, and overwrites later
 # changes.
 #
 # Other models in the same chat would get a card's title as the name of the tool, which endpoints refuse, or the markup
@@ -53,7 +53,7 @@ class Filter:
         """Give a model of another provider the calls of the agents' earlier answers."""
         pipe_ids = find_pipe_ids(__model__ or {})
         try:
-            # The pipe of another server also has such a function; its models are told everything by their server.
+            # The pipe of another server also has such a function; its models get the calls from their server.
             loaded = getattr(__request__.app.state, "FUNCTIONS", {})
             is_ours = any(hasattr(loaded.get(pipe_id), "offer_approved") for pipe_id in pipe_ids)
             if not is_ours and __id__.removesuffix(SUFFIX) not in pipe_ids:

@@ -2637,7 +2637,7 @@ def name_card(call: Call) -> str:
 
 
 def write_ends(items: list[Json], calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> list[Json]:
-    """Return the items of a message with what has become of the calls on their cards.
+    """Return the items of a message with the ends of the calls on their cards.
 
     The questions of the calls in `decided` go. `is_over`: none waits, so no item has to keep the cards apart.
     """
@@ -2675,7 +2675,7 @@ def list_without_tool(message: Json) -> list[str]:
 
 
 async def write_cards(page: Page, calls: dict[str, Call], decided: Iterable[str], *, is_over: bool) -> None:
-    """Write what has become of calls onto their cards, in the saved message and on the pages that show it."""
+    """Write the ends of calls onto their cards, in the saved message and on the pages that show it."""
     with log_failure("did not change the cards of answered calls"):
         from open_webui.models.chats import Chats
         from open_webui.socket.main import get_event_emitter
@@ -3622,7 +3622,7 @@ class Pipe:
         """Prepare what follows an answer on a pending card.
 
         Let Open WebUI find the tools of the cards that are left. Send the other answers to the server, and write onto
-        their cards what has become of the calls.
+        their cards how the calls have ended.
         """
         page = Page("", user, metadata, request, ask_user)
         tools = OpenWebUITools(page, metadata.get("tools"), [])

@@ -7,7 +7,7 @@ from callboard.models.chunks import skip_solid, squeeze
 
 
 class RepeatedThoughts:
-    """Compares the thoughts of an answer's text with those of the field. Call `add` with each piece of either."""
+    """Leaves out a thought of an answer's text that a field repeats, and the reverse. `add` takes each piece."""
 
     def __init__(self) -> None:
         self._said = ""

@@ -203,10 +203,10 @@ class TurnRows:
         ending: str | None = None,
         replaced: Mapping[str, str] = MappingProxyType({}),
     ) -> list[RowChange]:
-        """Return the changes that store the turn's last text, its ending, and what later turns are told of its results.
+        """Return the changes that store the turn's last text, its ending, and its results for later turns.
 
         Results are compacted only if the turn ended with an answer (`is_answered`). `details` is the provider's data
-        about the text, `ending` is the run's last event as JSON, `replaced` is that of `TurnContext`.
+        about the text, `ending` is the run's last event as JSON, `replaced` is as in `TurnContext`.
         """
         changes: list[RowChange] = []
         texts = self._texts

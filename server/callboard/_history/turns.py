@@ -112,8 +112,8 @@ class ChatHistory:
 
     `answers` are the texts of answers without calls, each with the provider's data about it. `model` is the name of
     the model that the user chose for this chat, None without a choice. `is_missing` is True if the database could not
-    be read. `turns` are the turns, oldest first, if they were asked for. `questions` are what models are told in the
-    place of questions, by their texts.
+    be read. `turns` are the turns, oldest first, if they were asked for. `questions` are the texts that models
+    get in place of questions, by the questions' texts.
     """
 
     calls: tuple[HistoryCall, ...] = ()

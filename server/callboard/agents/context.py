@@ -89,8 +89,8 @@ class TurnContext(CallContext, RunContext):
     `emit`: records an event at once; other events are recorded when the agent yields them.
     `formats`: how the server's model is asked to write tool calls.
     `provider_details`: details that models sent with the chat's calls and answers, see `ProviderDetails`.
-    `replaced`: what a framework's filter has put in the place of a result, by the id of its call, and of the question,
-    by its text. Later turns are told this.
+    `replaced`: the texts that a framework's filter has put in the place of results, by call id, and of the question, by
+    its text. Later turns get them.
     `recall`: whether the prompt may include facts that skills have stored about the user.
     `observers`: the observers of requests to models.
     `calls_made` and `unfinished` are set only if another server has begun the turn. `calls_made`: the names of the

@@ -587,7 +587,7 @@ class CallRunner:
         return make_fingerprint(self.shown_tools[name]) if name in self.shown_tools else ""
 
     def _show_changes(self, call_id: str, arguments: Mapping[str, Any], message: str) -> None:
-        """Show changed arguments without secrets; later turns are told them too."""
+        """Show changed arguments without secrets. Later turns get them too."""
         data = ToolStatusData(status=CHANGED, message=message, arguments=self._context.redaction.value(arguments))
         self._open[call_id].take_step(data)
         self._events.send(ToolStatus(tool_call_id=call_id, data=data))

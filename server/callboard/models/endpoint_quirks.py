@@ -294,7 +294,7 @@ def _name_results(messages: list[Message]) -> list[Message]:
 
 @_messages_quirk(_REFUSES_PICTURES)
 def _leave_pictures_out(messages: list[Message]) -> list[Message]:
-    """Replace the pictures, but for those of the question: the user is told about these.
+    """Replace the pictures of earlier messages. About a picture of the question, the user reads an error.
 
     A user message behind results holds their pictures.
     """

@@ -149,5 +149,5 @@ def _read(value: Any, kind: type[T]) -> T:
 
 
 def without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the fields but for those of these names."""
+    """Return the fields without these names."""
     return {name: value for name, value in fields.items() if name not in names}

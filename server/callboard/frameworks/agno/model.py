@@ -221,8 +221,8 @@ class _HookedModel(Model):
                 await hooks.approve([_to_call(call) for call in allowed])
                 kwargs["current_function_call_count"] = count
                 if self.callboard_model_role != "main":
-                    # No pause: a member's ends its leader's call although its own are open, and that of a streamed run
-                    # in a tool ends the run. But Agno records approvals of a type only at a pause.
+                    # Not by a pause: in a member, it would end the leader's call while the member's calls are open, and
+                    # in a streamed run in a tool, the run. But Agno records approvals of a type only at a pause.
                     for call in [call for call in asking if call.function.approval_type is None]:
                         call.function = copy(call.function)
                         call.function.requires_confirmation = False

@@ -162,7 +162,7 @@ class GraphHooks(BaseCallbackHandler):
         self.turn.calls.reject(RejectedCall(call, unreadable_error(call)))
 
     def note_replaced(self, message: BaseMessage) -> None:
-        """Note a text that middleware has put in the place of a result or the question: later turns are told it."""
+        """Note a text that middleware has put in the place of a result or the question, for later turns."""
         known: BaseMessage | None
         match message:
             case ToolMessage(tool_call_id=key) if known := self.results.get(key):

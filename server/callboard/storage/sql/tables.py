@@ -3,7 +3,7 @@
 A turn consists of the rows with one `run_id`, ordered by `id`: the user's message; for each round an assistant row with
 its `round_index` and the text before the calls, and a tool row for each call; the assistant's last text. `arguments`
 is the text as the call runs: repaired, changed by the user, without secrets. `tool_output` is never re-serialised.
-`replay_output` is what later turns are told in its place; in the row of a question, in the place of its text.
+`replay_output` is the text for later turns, in place of the result; in the row of a question, of the question.
 
 The full-text indexes `memory_words` and `message_words` are FTS5 tables on SQLite, and tables with a `tsvector` column
 on PostgreSQL. Migrations create them; the `Database` classes query them.
