@@ -469,6 +469,7 @@ exact_mixtures = st.lists(
 @example("| a | b |\nAction: - ", 3)
 @example("\r\nAction: ", 5)
 @example(f"~~~\n<|im_end|>{CALLS['xml']}~~~\n", 1)
+@example(f"Well{CALLS['harmony']}{CALLS['hermes']}", 1)
 def test_text_and_the_calls_behind_it_are_the_answer(answer: str, size: int) -> None:
     text, reasoning, calls = read("auto", [answer])
     assert answer.startswith(text)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 
 MAX_HELD_CHARS = 16_000
 MAX_SPACE_CHARS = 80
+MAX_TAG_CHARS = 16
+"""More characters than the longest match of `_TAG_WORDS`, which may come in pieces."""
 MAX_LINE_CHARS = 80
 """The number of characters of a line that are examined. A longer line is not an empty action."""
 _LABELS = ("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:", "**Final Answer:**")
@@ -49,10 +51,11 @@ class LabelRemover:
         self._empty_to = 0
         """The held text up to this index consists of lines without content."""
         # These decide whether the end of the answer is scaffolding: the beginning of the line that is being shown, the
-        # beginning of the last complete line that is not blank, the last character, and whether a fence is open.
+        # beginning of the last complete line that is not blank, the last characters, and whether a fence is open.
         self._line = ""
         self._last_line = ""
         self._last_char = ""
+        self._last_chars = ""
         self._is_in_fence = False
         self._has_tags = False
         """The text that was shown speaks of calls, or contains a tag of one."""
@@ -151,13 +154,14 @@ class LabelRemover:
         """Update the state that decides about the end of the answer. `shown` is one line or a part of it."""
         line = _begin_line(self._line + shown.removesuffix("\n"))
         self._last_char = shown.rstrip()[-1:] or self._last_char
+        self._has_tags = self._has_tags or _TAG_WORDS.search(self._last_chars + shown) is not None
+        self._last_chars = (self._last_chars + shown)[-MAX_TAG_CHARS:]
         if not shown.endswith("\n"):
             self._line = line
             return
         self._line = ""
         self._is_in_fence ^= line.startswith(("```", "~~~"))
         self._last_line = line if line.strip() else self._last_line
-        self._has_tags = self._has_tags or _TAG_WORDS.search(line) is not None
 
     def _is_scaffolding(self, end: str) -> bool:
         """Return whether the last lines of the answer are empty actions, a label without a result, or lone tags."""
