@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
 from callboard.storage import Store
 from callboard_protocol import Message
 from tests import serving as in_process
@@ -31,11 +34,14 @@ READ_RUNS = {FULL: 20, SMOKE: 2}
 READ_PIECES = {FULL: 40, SMOKE: 3}
 
 SHARED = {FULL: "PostgreSQL", SMOKE: "SQLite"}
-"""The store of several servers, and of idle listeners."""
-SERVERS = {FULL: (1, 2, 4), SMOKE: (2,)}
-STREAMS = {FULL: 40, SMOKE: 2}
-"""As many as two processors have time for, with all servers, their store and the listeners."""
+"""The store of idle listeners."""
+SERVERS = {FULL: ((1, 40), (2, 40), (4, 40), (1, 160), (4, 160)), SMOKE: ((2, 2),)}
+"""Numbers of servers and of answers at once. The last has as many answers at each server as the first."""
+SENDERS = {FULL: (1, 4, 16), SMOKE: (2,)}
+SENDING_SECONDS = {FULL: 3.0, SMOKE: 0.1}
 PIECES = {FULL: 60, SMOKE: 3}
+REPORT_SECONDS = 1.5
+NOTIFY = text("SELECT pg_notify('benchmark', 'a run has new events')")
 FLAT = 1.25
 """How much more an event may cost with several servers than with one, including the noise of a shared machine."""
 
@@ -53,6 +59,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
     """Print the tables."""
     targets = await _measure_logs(folder / "logs", size)
     targets += await _measure_servers(folder / "servers", size)
+    await _measure_database(folder / "database", size)
     await _measure_listeners(folder / "listeners", size)
     await _measure_calls(folder / "calls", size)
     return targets
@@ -186,28 +193,101 @@ def taking(servers: Sequence[Served], engine: Engine) -> Iterator[Taken]:
 
 
 async def _measure_servers(folder: Path, size: Size) -> list[Target]:
-    """Print the table: the same answers at one server, and shared out among several."""
+    """Print the table: the same answers at one server, and shared out among several; then more answers."""
     rows = []
     costs = []
-    events = STREAMS[size] * PIECES[size]
-    for count in SERVERS[size]:
-        own = folder / str(count)
-        with ENGINES[SHARED[size]](own) as engine, served.serving(own, engine.settings, count) as servers:
+    for count, answers in SERVERS[size]:
+        events = answers * PIECES[size]
+        own = folder / f"{count} {answers}"
+        with ENGINES["PostgreSQL"](own) as engine, served.serving(own, engine.settings, count) as servers:
             # What is imported and connected with the first run.
             await _run_many(servers, count, "paced", 1)
-            say(f"{count} servers …")
+            say(f"{answers} answers at {count} servers …")
+            transactions, _ = await _ask_postgresql(engine)
             with taking(servers, engine) as taken:
-                await _run_many(servers, STREAMS[size], "paced", PIECES[size])
+                await _run_many(servers, answers, "paced", PIECES[size])
+            ended, connections = await _ask_postgresql(engine)
         costs.append((taken.servers + taken.store) / events)
-        rows.append((count, *map(milliseconds, (taken.servers / events, taken.store / events))))
+        each = map(milliseconds, (taken.servers / events, taken.store / events))
+        rows.append((count, answers, *each, f"{(ended - transactions) / events:.2f}", connections))
     print_table(
-        f"{STREAMS[size]} answers at once over {SHARED[size]}, {1 / agents.PACE_SECONDS:.0f} events a second each",
-        ("servers", "processor ms an event", "the store's own"),
+        f"Answers at once over PostgreSQL, {1 / agents.PACE_SECONDS:.0f} events a second each",
+        ("servers", "answers", "processor ms an event", "the store's own", "transactions", "connections"),
         rows,
     )
     if size is SMOKE:
         return []
-    return [Target("an event with several servers, × one", max(costs) / costs[0], FLAT, "×")]
+    return [
+        Target("an event with several servers, × one", max(costs) / costs[0], FLAT, "×"),
+        Target("an event with as many answers at each of four servers, × one", costs[-1] / costs[0], 1.1, "×"),
+    ]
+
+
+async def _ask_postgresql(engine: Engine) -> tuple[int, int]:
+    """Return the number of transactions so far, and the number of connections, without this one."""
+    async with _connecting(engine) as connection:
+        # A server process reports its transactions once a second.
+        await asyncio.sleep(REPORT_SECONDS)
+        query = "SELECT xact_commit, numbackends FROM pg_stat_database WHERE datname = 'postgres'"
+        transactions, connections = (await connection.execute(text(query))).one()
+    return transactions, connections - 1
+
+
+@asynccontextmanager
+async def _connecting(engine: Engine) -> AsyncIterator[AsyncConnection]:
+    """A connection without transactions, which is closed at the end."""
+    database = create_async_engine(engine.settings["DATABASE_URL"], isolation_level="AUTOCOMMIT")
+    try:
+        async with database.connect() as connection:
+            yield connection
+    finally:
+        await database.dispose()
+
+
+# --- The database ---------------------------------------------------------------------------------------------------
+
+
+async def _measure_database(folder: Path, size: Size) -> None:
+    """Print two tables: the size of rows, and how many transactions may notify, by the number of senders."""
+    rows = []
+    with ENGINES["PostgreSQL"](folder) as engine:
+        with served.serving(folder, engine.settings) as servers:
+            for agent, count in (("paced", PIECES[size]), ("calling", CALLS[size])):
+                before = await _read_sizes(engine)
+                await _run_many(servers, RUNS[size], agent, count)
+                after = await _read_sizes(engine)
+                for table, (number, filled) in after.items():
+                    new = number - before[table][0]
+                    rows.append((agent, table, new, round((filled - before[table][1]) / new)))
+        print_table("Rows in PostgreSQL, with their indexes", ("agent", "table", "rows", "bytes a row"), rows)
+        print_table(
+            "Transactions with NOTIFY, without disk syncs",
+            ("senders", "a second"),
+            [(senders, f"{await _notify(engine, senders, size):,.0f}") for senders in SENDERS[size]],
+        )
+
+
+async def _read_sizes(engine: Engine) -> dict[str, tuple[int, int]]:
+    """Return the number of rows and the bytes of tables."""
+    query = "SELECT count(*), pg_total_relation_size('{0}') FROM {0}"
+    async with _connecting(engine) as connection:
+        found = {table: await connection.execute(text(query.format(table))) for table in ("events", "messages", "runs")}
+    return {table: result.one()._tuple() for table, result in found.items()}
+
+
+async def _notify(engine: Engine, senders: int, size: Size) -> float:
+    """Return the number of transactions in a second."""
+
+    async def send() -> int:
+        sent = 0
+        async with _connecting(engine) as connection:
+            while time.perf_counter() < end:
+                await connection.execute(NOTIFY)
+                sent += 1
+        return sent
+
+    end = time.perf_counter() + SENDING_SECONDS[size]
+    return sum(await asyncio.gather(*(send() for _ in range(senders)))) / SENDING_SECONDS[size]
 
 
 async def _run(server: Served, agent: str, count: int) -> bytes:
