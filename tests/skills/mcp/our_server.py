@@ -67,6 +67,14 @@ async def grow(context: Context, description: str = "Came later.") -> str:
     return "grown"
 
 
+@server.tool()
+async def shrink(context: Context) -> str:
+    """Takes back the tool that `grow` gave."""
+    server.remove_tool("grown")
+    await context.notify_tools_changed()
+    return "shrunk"
+
+
 def _grown() -> str:
     return "here"
 

@@ -26,7 +26,6 @@ from mcp_types import (
     ErrorData,
     Implementation,
     ServerNotification,
-    ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -84,13 +83,8 @@ async def connect(
     """
 
     async def on_message(message: ServerNotification | Exception) -> None:
-        match message:
-            case ToolListChangedNotification():
-                signals.change_tools()
-            case Exception():
-                _log.debug("mcp_message_unreadable", server=declaration.name, error=type(message).__name__)
-            case _:
-                pass
+        if isinstance(message, Exception):
+            _log.debug("mcp_message_unreadable", server=declaration.name, error=type(message).__name__)
 
     async def on_question(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG001 - the SDK names it
         return await elicit(params, declaration, signals)
@@ -171,7 +165,7 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
             async with client.listen(tools_list_changed=True) as changes:
                 begun.set()
                 async for _ in changes:
-                    signals.change_tools()
+                    pass  # `WatchedStream` has seen it
         except SubscriptionLost:
             pass
         except (MCPError, TimeoutError):

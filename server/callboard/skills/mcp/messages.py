@@ -15,6 +15,7 @@ from mcp_types import (
     ContentBlock,
     ErrorData,
     JSONRPCError,
+    JSONRPCNotification,
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
@@ -68,6 +69,9 @@ class WatchedStream:
                 answer.result = {**result, **await self._repair_list(result)}
             case SessionMessage(message=JSONRPCResponse(result=result) as answer) if not result.keys() & _OTHER_RESULTS:
                 answer.result = _repair_result(result)
+            case SessionMessage(message=JSONRPCNotification(method="notifications/tools/list_changed")):
+                # Here, because the SDK may pass it on after the result of the call that has changed the tools.
+                self._signals.change_tools()
             case SessionMessage(message=JSONRPCError(id=None, error=error)):
                 self._signals.fail_only_call(error.message)
             case _:

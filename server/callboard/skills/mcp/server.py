@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +35,13 @@ STABLE_SECONDS = 60.0
 
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts, and the list is read once for all of them."""
+
+LIST_SECONDS = 5.0
+"""The time that the end of a call waits for a list of tools that the server has reported as changed."""
+
+REPORT_SECONDS = 0.1
+"""The time that a report of a change may come after the result of the call over HTTP, where it has its own connection.
+Measured with the SDK's server: 5 ms."""
 
 RENEW_SECONDS = 20.0
 """The time that a call waits for a new session after the server has forgotten the old one."""
@@ -89,6 +96,7 @@ class RunningServer:
         """The latest list, and the tools that were left out of it with the reasons."""
         self._session: Session | None = None
         self._signals = Signals()
+        self._reading = asyncio.Lock()
         self._ready_since: float | None = None
         self._next_start = 0.0
         self._mode: Literal["auto", "legacy"] = "auto"
@@ -132,7 +140,11 @@ class RunningServer:
             running.result()
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
+        """Run a tool at the server. Raises `ToolError`, also if the server does not run.
+
+        If the call changes the server's tools, it ends when they have been read, so that the model's next request has
+        them.
+        """
         name = self.declaration.name
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
@@ -144,13 +156,32 @@ class RunningServer:
                     f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
                     "again if it still fits."
                 )
+            outcome: ToolResult | ToolError
             try:
-                return await session.call(tool_name, arguments, context)
+                outcome = await session.call(tool_name, arguments, context)
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
+                continue
+            except ToolError as error:
+                outcome = error
+            await self._await_new_tools(session, context)
+            if isinstance(outcome, ToolError):
+                raise outcome
+            return outcome
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
+
+    async def _await_new_tools(self, session: "Session", context: ToolContext) -> None:
+        """Read the list of tools after a call if the server has reported a change."""
+        from callboard.skills.mcp.connection import CONNECTION_ERRORS
+
+        # Without the call's time limit, because its result would be lost.
+        with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(LIST_SECONDS):
+            if session.reports_separately and not self._signals.tools_changed:
+                await anyio.sleep(REPORT_SECONDS)
+            if self._session is session:
+                await self._read_changed_tools(session)
 
     async def _wait_for_session(self) -> "Session":
         """Return the open session, after a forgotten one has been replaced. Raises `ToolError` if there is none."""
@@ -232,9 +263,8 @@ class RunningServer:
         read_at = time.monotonic()
         while not signals.end_reason:
             if signals.tools_changed:
-                signals.tools_changed = False
                 was_quiet = time.monotonic() - read_at > STABLE_SECONDS
-                is_news = await self._try_read_tools(session)
+                is_news = await self._read_changed_tools(session)
                 started_or_failed.set()
                 # Some servers report a change after each reading: https://github.com/microsoft/aspire/issues/14375
                 pause = CHANGE_PAUSE_SECONDS if is_news or was_quiet else min(2 * pause, self._longest_pause_seconds)
@@ -252,6 +282,18 @@ class RunningServer:
             with anyio.move_on_after(LAST_CALLS_SECONDS):
                 while signals.awaits_answers:
                     await signals.wait()
+
+    async def _read_changed_tools(self, session: "Session") -> bool:
+        """Read the list of tools unless it is current. Return whether it has changed."""
+        async with self._reading:
+            if not self._signals.tools_changed:
+                return False
+            self._signals.tools_changed = False
+            try:
+                return await self._try_read_tools(session)
+            except BaseException:
+                self._signals.change_tools()
+                raise
 
     async def _try_read_tools(self, session: "Session") -> bool:
         """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""

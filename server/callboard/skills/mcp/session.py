@@ -84,6 +84,12 @@ class Session:
     client: Client
     signals: Signals
 
+    @property
+    def reports_separately(self) -> bool:
+        """Whether the server reports changes of its tools on another connection than results."""
+        tools = self.client.server_capabilities.tools
+        return bool(self.declaration.url and tools and tools.list_changed)
+
     async def list_tools(self) -> list[McpTool]:
         """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions."""
         listed: list[McpTool] = []
