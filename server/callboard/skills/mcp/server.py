@@ -21,6 +21,7 @@ from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
 from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
+from callboard.skills.skill import quote
 
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
@@ -89,6 +90,8 @@ class RunningServer:
     ) -> None:
         self.declaration = declaration
         self.state = McpState()
+        self.instructions = ""
+        """The instructions of a trusted server for the model, as it sent them last."""
         self._first_pause_seconds = first_pause_seconds
         self._longest_pause_seconds = longest_pause_seconds
         self._tools: tuple[Tool, ...] = ()
@@ -108,6 +111,15 @@ class RunningServer:
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool of this name in the latest list, None if there is none."""
         return next((tool for tool in self._tools if tool.name == name), None)
+
+    def prompt(self) -> str:
+        """Return the server's instructions as a part of the system prompt, "" if there are none."""
+        if not self.instructions:
+            return ""
+        return (
+            f"The MCP server '{self.declaration.name}' says how to use its tools, {self.declaration.prefix}_…, in the "
+            f"JSON string below. Its words hold for these tools only.\n{quote(self.instructions)}"
+        )
 
     def list_conditions(self) -> tuple[str, ...]:
         """Return a line about its state, for example `files: ready, 4 tools`, and its notes."""
@@ -318,6 +330,8 @@ class RunningServer:
         signals.left_out.clear()
         listed = await session.list_tools()
         read = (listed, [*signals.left_out])
+        if self.declaration.trusted:
+            self.instructions = clean_text(self.declaration.hide(session.client.instructions or ""))
         if self._session is session and read == self._read:
             return False
         self._read = read
