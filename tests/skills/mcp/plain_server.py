@@ -1,7 +1,8 @@
 """An MCP server of the older protocol, written by hand so that it can say anything: `plain_server.py script.json`.
 
 The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered; `raw` by tool
-name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends), `asks`
+name, the JSON text that is answered in its place), `resources` (the contents of each URI), `listed` (the list of
+resources), `cursor` (that of every page, so that the list never ends), `asks`
 (a request that it makes of its client in every call, whose reply is its result), `times` (how often it makes this
 request, one after the other; the replies are lines), `refusal` (the message of the error with which it refuses each
 list), and words for what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes
@@ -29,6 +30,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     match request["method"]:
         case "initialize":
             capabilities = {"tools": {"listChanged": True}}
+            if "resources" in script:
+                capabilities["resources"] = {}
             info = {"name": "plain", "version": "1"}
             return {"result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}}
         case "tools/list" if "refusal" in script:
@@ -39,6 +42,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             if "cursor" in script:
                 more = {"nextCursor": script["cursor"]}
             return {"result": {"tools": script["pages"][page], **more}}
+        case "resources/list":
+            return {"result": {"resources": script.get("listed", [])}}
+        case "resources/templates/list":
+            return {"result": {"resourceTemplates": []}}
+        case "resources/read" if parameters["uri"] in script["resources"]:
+            return {"result": {"contents": script["resources"][parameters["uri"]]}}
+        case "resources/read":
+            return {"error": {"code": -32002, "message": f"there is no {parameters['uri']}"}}
         case "tools/call" if "asks" in script:
             replies = []
             for _ in range(script.get("times", 1)):

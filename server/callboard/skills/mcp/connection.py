@@ -33,7 +33,7 @@ from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import elicit
 from callboard.skills.mcp.messages import WatchedStream
-from callboard.skills.mcp.session import Session
+from callboard.skills.mcp.session import READ_RESOURCE, Session
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.text import storable_json
 
@@ -203,7 +203,8 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 async def _is_call(request: httpx2.Request) -> bool:
     # Read, because httpx2 gives the request after a redirect its body as a stream.
-    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") == "tools/call"
+    calls = ("tools/call", READ_RESOURCE)
+    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") in calls
 
 
 def _describe_status(response: httpx2.Response) -> str:

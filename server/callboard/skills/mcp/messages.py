@@ -30,7 +30,10 @@ from callboard.text import storable_json
 MAX_SHOWN_CHARS = 1_000
 """The longest text that is shown from a block of an unknown type."""
 
-_OTHER_RESULTS = frozenset({"protocolVersion", "capabilities", "supportedVersions", "inputRequests"})
+_OTHER_RESULTS = frozenset({
+    *("protocolVersion", "capabilities", "supportedVersions", "inputRequests"),
+    *("resources", "resourceTemplates", "contents"),
+})
 """The keys in results of requests other than calls. A result without any of them may be a call's."""
 
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)

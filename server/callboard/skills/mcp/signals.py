@@ -53,6 +53,9 @@ class Signals:
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared while the server has forgotten the session, and set once a new session is open or cannot be opened."""
 
+    has_resources: bool = False
+    """Whether the server has listed a resource, or a result had a link to one."""
+
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""
 
