@@ -196,6 +196,10 @@ class CallClock:
                 timeout.reschedule(None if self._open_questions else when)
 
 
+async def keep_nothing(_: str) -> None:
+    """Do nothing, the default without a run."""
+
+
 async def give_no_answer(_: InputRequest) -> None:
     """Return None, the default if there is no user to ask."""
 
@@ -220,6 +224,10 @@ class ToolContext:
     Callboard fills in a parameter with this annotation; it is not an argument of the tool. `chat_id` and `user` are
     None if the client did not send them. A result that can be cited is a list of objects, each with a `source_number`
     from `sources.next()`.
+
+    A tool that starts a long task at another service may call `keep_task` with the task's id. If another server
+    continues the run, it calls the tool of an `Agent` again, with this `task_id`; otherwise `task_id` is empty. When
+    such a tool is cancelled, it cancels its task unless `is_left()`: then another server continues the run.
     """
 
     tool_call_id: str
@@ -234,6 +242,9 @@ class ToolContext:
     redaction: Redaction = field(default_factory=Redaction, repr=False)
     send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
     clock: CallClock = field(default_factory=CallClock, repr=False)
+    send_task_id: Callable[[str], Awaitable[None]] = field(default=keep_nothing, repr=False)
+    task_id: str = ""
+    is_left: Callable[[], bool] = field(default=lambda: False, repr=False)
     _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
 
     def secret(self, value: str) -> str:
@@ -277,6 +288,10 @@ class ToolContext:
         self.channel.send(_report(status, message, progress))
         # Sends the report even if the tool awaits nothing else.
         await asyncio.sleep(0)
+
+    async def keep_task(self, task_id: str) -> None:
+        """Store the id of a task that this call follows from now on. Returns when it is stored."""
+        await self.send_task_id(task_id)
 
     async def ask(
         self,

@@ -25,13 +25,24 @@ def send(message: dict[str, Any]) -> None:
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
+def answer_about_resources(method: str, uri: str | None) -> dict[str, Any]:
+    if method == "resources/read" and uri not in script["resources"]:
+        return {"error": {"code": -32002, "message": f"there is no {uri}"}}
+    return {
+        "result": {
+            "resources/list": {"resources": script.get("listed", [])},
+            "resources/templates/list": {"resourceTemplates": []},
+            "resources/read": {"contents": script["resources"].get(uri)},
+        }[method]
+    }
+
+
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     parameters = request.get("params", {})
     match request["method"]:
         case "initialize":
             capabilities = {"tools": {"listChanged": True}}
-            if "resources" in script:
-                capabilities["resources"] = {}
+            capabilities |= {"resources": {}} if "resources" in script else {}
             info = {"name": "plain", "version": "1"}
             return {"result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}}
         case "tools/list" if "refusal" in script:
@@ -42,14 +53,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             if "cursor" in script:
                 more = {"nextCursor": script["cursor"]}
             return {"result": {"tools": script["pages"][page], **more}}
-        case "resources/list":
-            return {"result": {"resources": script.get("listed", [])}}
-        case "resources/templates/list":
-            return {"result": {"resourceTemplates": []}}
-        case "resources/read" if parameters["uri"] in script["resources"]:
-            return {"result": {"contents": script["resources"][parameters["uri"]]}}
-        case "resources/read":
-            return {"error": {"code": -32002, "message": f"there is no {parameters['uri']}"}}
+        case method if method.startswith("resources/"):
+            return answer_about_resources(method, parameters.get("uri"))
         case "tools/call" if "asks" in script:
             replies = []
             for _ in range(script.get("times", 1)):

@@ -35,6 +35,7 @@ from callboard.skills.mcp.elicitation import elicit
 from callboard.skills.mcp.messages import WatchedStream
 from callboard.skills.mcp.session import READ_RESOURCE, Session
 from callboard.skills.mcp.signals import Signals, sent_call
+from callboard.skills.mcp.tasks import GET_TASK, Tasks
 from callboard.text import storable_json
 
 REQUEST_SECONDS = 60.0
@@ -96,6 +97,7 @@ async def connect(
         elicitation_callback=on_question,
         client_info=Implementation(name="callboard", version=__version__),
         cache=None,
+        extensions=[Tasks(declaration, signals)],
         mode=mode,
     )
     async with client, _listen_while_open(client, signals):
@@ -203,7 +205,7 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 async def _is_call(request: httpx2.Request) -> bool:
     # Read, because httpx2 gives the request after a redirect its body as a stream.
-    calls = ("tools/call", READ_RESOURCE)
+    calls = ("tools/call", READ_RESOURCE, GET_TASK)
     return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") in calls
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import anyio
@@ -37,6 +36,7 @@ from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
 from callboard.skills.mcp.signals import ForgottenSession, Signals
+from callboard.skills.mcp.tasks import UNEXPLAINED, follow_task
 
 READ_RESOURCE = "resources/read"
 """The protocol's method, and the server's own name of the tool that calls it."""
@@ -47,10 +47,6 @@ RESOURCE_LIST_SECONDS = 5.0
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
 
-MAX_REPORTS = 200
-"""The limit of progress reports of a call. Each is an event and a row in the database."""
-
-MAX_REPORT_CHARS = 500
 MAX_PAGES = 100
 
 MAX_RESULT_CHARS = 100_000
@@ -69,10 +65,7 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 _log = structlog.get_logger(__name__)
 
-_UNEXPLAINED = "Server returned an error response"
-"""The SDK's message for an unsuccessful HTTP status without a JSON-RPC body."""
-
-_LOST = ("Connection closed", "SSE stream ", _UNEXPLAINED)
+_LOST = ("Connection closed", "SSE stream ", UNEXPLAINED)
 """The SDK's messages for a broken connection, and for a gateway's status, which usually means a restart.
 Their code, -32000, is also used by many servers for their own errors."""
 
@@ -160,18 +153,19 @@ class Session:
         """
         name = self.declaration.name
         hide = self.declaration.hide
-        numbers = count(1)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if next(numbers) > MAX_REPORTS:
-                return
             percent = 100 * progress / total if total and total > 0 else None
             text = message or (f"{progress:g}" if percent is None else "")
-            await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
+            await sent.report(hide(text), percent)
 
         with self.signals.calling(context) as sent, sent.scope:
             try:
-                if tool_name == READ_RESOURCE:
+                if context.task_id:
+                    result = await follow_task(
+                        self.client.session, context.task_id, self.declaration, self.signals, is_new=False
+                    )
+                elif tool_name == READ_RESOURCE:
                     result = await self._read_resource(str(arguments["uri"]))
                 else:
                     result = await self.client.call_tool(
@@ -201,7 +195,7 @@ class Session:
     def _to_tool_error(self, error: MCPError, http_error: str) -> ToolError:
         """Return an error of a call for the model, and end the connection if it is lost."""
         name = self.declaration.name
-        if http_error and error.message.startswith(_UNEXPLAINED):
+        if http_error and error.message.startswith(UNEXPLAINED):
             if http_error.startswith("HTTP 500"):
                 # Servers that raise an exception for an unknown session answer the list in the same way.
                 self.signals.change_tools()

@@ -1,0 +1,161 @@
+"""Calls that a server turns into tasks, with a server in a process of its own."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from callboard import Agent
+from callboard.skills import McpServer
+from callboard_protocol import Done, Event, InputRequest, ToolCallComplete, ToolCallError, ToolStatus
+from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
+from tests.processes import serving as forked
+from tests.serving import numbered, request, serving
+from tests.skills.mcp.conftest import HERE
+
+ANSWER = chunks(text("It is built."), finish("stop"))
+AGENTS = """
+from callboard import Agent, register
+from callboard.skills import McpServer
+
+register(Agent("scripted", skills=(McpServer("tasks", url="{url}"),)))
+"""
+
+
+def builds(kind: str) -> Any:
+    return chunks(call("tasks_build", f'{{"kind": "{kind}"}}', call_id="c1"), finish("tool_calls"))
+
+
+class Builder:
+    """The server of `task_server.py`, and the requests about tasks that it has got."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self._folder = folder
+
+    def finish(self) -> None:
+        """Let its tasks end."""
+        (self._folder / "finish").touch()
+
+    def requests(self) -> list[str]:
+        return [line.split()[0] for line in self._lines()]
+
+    def task_ids(self) -> set[str]:
+        return {line.split()[1] for line in self._lines()}
+
+    def _lines(self) -> list[str]:
+        return (self._folder / "log").read_text().splitlines()
+
+
+@pytest.fixture
+def builder(tmp_path: Path, free_port: int) -> Iterator[Builder]:
+    folder = tmp_path / "builder"
+    folder.mkdir()
+    command = [sys.executable, str(HERE / "task_server.py"), str(free_port), str(folder)]
+    with subprocess.Popen(command) as process:
+        try:
+            while not is_listening(free_port):
+                assert process.poll() is None
+            yield Builder(f"http://127.0.0.1:{free_port}/mcp", folder)
+        finally:
+            process.kill()
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
+def shows(event: Event, message: str) -> bool:
+    return isinstance(event, ToolStatus) and event.data.message == message
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending", "said"),
+    [
+        ("plain", ToolCallComplete, "built here"),
+        ("asking", ToolCallComplete, "built {'where': {'action': 'accept', 'content': {'town': 'Graz'}}}"),
+        ("failing", ToolCallError, "The MCP server 'tasks' refused the call: no bricks"),
+        ("sampling", ToolCallError, "for something that Callboard does not support. The task was cancelled."),
+    ],
+)
+async def test_task_is_followed_to_its_end(
+    tmp_path: Path, builder: Builder, kind: str, ending: type[Event], said: str
+) -> None:
+    events: list[Event] = []
+    async with OpenAIServer([builds(kind), ANSWER]) as model:
+        agent = Agent("scripted", skills=(McpServer("tasks", url=builder.url),))
+        async with serving(tmp_path, agent, model_base_url=model.base_url, model="m") as service:
+            async with service.client.stream("POST", "/v1/runs", json=request(run_id="run")) as response:
+                async for _, event in numbered(response):
+                    events.append(event)
+                    if shows(event, "step 3"):
+                        builder.finish()
+                    if isinstance(event, InputRequest):
+                        answer = {"request_id": event.request_id, "value": {"town": "Graz"}}
+                        await service.client.post("/v1/runs/run/input", json=answer)
+    assert isinstance(events[-1], Done)
+    assert any(isinstance(event, ending) for event in events)
+    assert model.requests[1]["messages"][-1]["content"].endswith(said)
+    assert builder.requests().count("tools/call") == 1
+    assert ("tasks/cancel" in builder.requests()) == (kind == "sampling")
+
+
+@pytest.mark.parametrize("how", ["stopped by its user", "out of time"])
+async def test_task_of_a_stopped_call_is_cancelled(tmp_path: Path, builder: Builder, how: str) -> None:
+    is_stopped = how == "stopped by its user"
+    async with OpenAIServer([builds("plain"), ANSWER]) as model:
+        server = McpServer("tasks", url=builder.url, timeout_seconds=60 if is_stopped else 0.5)
+        settings = {"model_base_url": model.base_url, "model": "m"}
+        async with serving(tmp_path, Agent("scripted", skills=(server,)), **settings) as service:
+            async with service.client.stream("POST", "/v1/runs", json=request(run_id="run")) as response:
+                async for _, event in numbered(response):
+                    if shows(event, "step 2") and is_stopped:
+                        await service.client.post("/v1/runs/run/cancel")
+    assert event == Done(finish_reason="cancelled" if is_stopped else "stop")
+    assert builder.requests()[-1] == "tasks/cancel"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_task_is_followed_by_the_next_server(tmp_path: Path, builder: Builder, how: signal.Signals) -> None:
+    agents = tmp_path / "agents.py"
+    agents.write_text(AGENTS.format(url=builder.url))
+    events: list[tuple[int, Event]] = []
+    async with OpenAIServer([builds("plain"), ANSWER]) as model:
+        settings = {"AGENTS": str(agents), "MODEL_BASE_URL": model.base_url, "MODEL": "m", "DRAIN_SECONDS": "0"}
+        asked = request(run_id="run", chat_id="chat", message_id="message")
+        with forked(tmp_path / "data", **settings) as (url, process):
+            async with (
+                httpx.AsyncClient(base_url=url, timeout=None) as client,
+                client.stream("POST", "/v1/runs", json=asked) as response,
+            ):
+                async for number, event in numbered(response):
+                    events.append((number, event))
+                    if shows(event, "step 2"):
+                        break
+            os.kill(process.pid, how)
+            await asyncio.to_thread(process.wait)
+        followed = len(builder.requests())
+        with forked(tmp_path / "data", **settings) as (url, process):
+            async with (
+                httpx.AsyncClient(base_url=url, timeout=None) as client,
+                client.stream("GET", f"/v1/runs/run/events?after={events[-1][0]}") as response,
+            ):
+                async for number, event in numbered(response):
+                    events.append((number, event))
+                    if isinstance(event, ToolStatus) and len(builder.requests()) > followed:
+                        builder.finish()
+    assert [event.result for _, event in events if isinstance(event, ToolCallComplete)] == ["built here"]
+    assert isinstance(events[-1][1], Done)
+    assert model.requests[1]["messages"][-1]["content"] == "built here"
+    assert builder.requests().count("tools/call") == 1
+    assert "tasks/cancel" not in builder.requests()
+    assert len(builder.task_ids()) == 1
