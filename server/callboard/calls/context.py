@@ -225,8 +225,8 @@ class ToolContext:
     None if the client did not send them. A result that can be cited is a list of objects, each with a `source_number`
     from `sources.next()`.
 
-    A tool that starts a long task at another service may call `keep_task` with the task's id. If another server
-    continues the run, it calls the tool of an `Agent` again, with this `task_id`; otherwise `task_id` is empty. When
+    A tool that starts a task at another service may store the task's id: `await context.keep_task(id)`. If another
+    server continues the run, it calls the tool of an `Agent` again, with this `task_id`, which is empty otherwise. When
     such a tool is cancelled, it cancels its task unless `is_left()`: then another server continues the run.
     """
 
@@ -242,7 +242,7 @@ class ToolContext:
     redaction: Redaction = field(default_factory=Redaction, repr=False)
     send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
     clock: CallClock = field(default_factory=CallClock, repr=False)
-    send_task_id: Callable[[str], Awaitable[None]] = field(default=keep_nothing, repr=False)
+    keep_task: Callable[[str], Awaitable[None]] = field(default=keep_nothing, repr=False)
     task_id: str = ""
     is_left: Callable[[], bool] = field(default=lambda: False, repr=False)
     _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
@@ -288,10 +288,6 @@ class ToolContext:
         self.channel.send(_report(status, message, progress))
         # Sends the report even if the tool awaits nothing else.
         await asyncio.sleep(0)
-
-    async def keep_task(self, task_id: str) -> None:
-        """Store the id of a task that this call follows from now on. Returns when it is stored."""
-        await self.send_task_id(task_id)
 
     async def ask(
         self,

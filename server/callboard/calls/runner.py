@@ -242,7 +242,7 @@ class CallRunner:
             shared.quotas,
             shared.redaction,
             send_question=self._ask,
-            send_task_id=partial(self._keep_task, call.id),
+            keep_task=partial(self._keep_task, call.id),
             task_id=call.call.task_id,
             is_left=shared.is_left,
             clock=self._open[call.id].clock,

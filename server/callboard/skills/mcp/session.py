@@ -36,7 +36,7 @@ from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
 from callboard.skills.mcp.signals import ForgottenSession, Signals
-from callboard.skills.mcp.tasks import UNEXPLAINED, follow_task
+from callboard.skills.mcp.tasks import UNEXPLAINED, Tasks
 
 READ_RESOURCE = "resources/read"
 """The protocol's method, and the server's own name of the tool that calls it."""
@@ -162,9 +162,8 @@ class Session:
         with self.signals.calling(context) as sent, sent.scope:
             try:
                 if context.task_id:
-                    result = await follow_task(
-                        self.client.session, context.task_id, self.declaration, self.signals, is_new=False
-                    )
+                    tasks = Tasks(self.declaration, self.signals)
+                    result = await tasks.follow(self.client.session, context.task_id)
                 elif tool_name == READ_RESOURCE:
                     result = await self._read_resource(str(arguments["uri"]))
                 else:
