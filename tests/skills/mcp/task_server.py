@@ -1,11 +1,12 @@
 """An MCP server over HTTP whose tool `build` is a task of the extension for tasks: `task_server.py port folder`.
 
-Each request about a task is a line in the folder's file `log`. At each `tasks/get` the task is one step further. A task
-ends when the folder has the file `finish`, after the answer to a question if it is `asking`, and with an error if it is
-`failing`.
+Each request about a task is a line in the folder's file `log`. At each `tasks/get` the task is one step further. It
+goes on after a restart. A task ends when the folder has the file `finish`, after the answer to a question if it is
+`asking`, and with an error if it is `failing`.
 """
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,6 @@ from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver.server import require_client_extension
-from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolRequestParams, RequestParams
 
 FOLDER = Path(sys.argv[2])
@@ -35,10 +35,9 @@ class Tasks(Extension):
     identifier = TASKS
 
     def __init__(self) -> None:
-        self.steps: dict[str, int] = {}
+        self.steps: Counter[str] = Counter()
         self.answers: dict[str, dict[str, Any]] = {}
         self.cancelled: set[str] = set()
-        self.kinds: dict[str, str] = {}
 
     def methods(self) -> list[MethodBinding]:
         handlers = {"get": self._get, "update": self._update, "cancel": self._cancel}
@@ -50,9 +49,7 @@ class Tasks(Extension):
         if params.name != "build":
             return await call_next(ctx)
         require_client_extension(ctx, TASKS)
-        task_id = uuid4().hex
-        self.kinds[task_id] = str((params.arguments or {})["kind"])
-        self.steps[task_id] = 0
+        task_id = f"{(params.arguments or {})['kind']}-{uuid4().hex}"
         self._log(ctx, "tools/call", task_id)
         return {"resultType": "task", **self._show(task_id, "working")}
 
@@ -60,7 +57,7 @@ class Tasks(Extension):
         task_id = params.task_id
         self._log(ctx, "tasks/get", task_id)
         self.steps[task_id] += 1
-        kind = self.kinds[task_id]
+        kind = task_id.partition("-")[0]
         if task_id in self.cancelled:
             return self._show(task_id, "cancelled")
         if kind == "failing":
@@ -86,8 +83,6 @@ class Tasks(Extension):
         return {}
 
     def _show(self, task_id: str, status: str, **fields: Any) -> dict[str, Any]:
-        if task_id not in self.steps:
-            raise MCPError(-32602, "Task not found")
         message = f"step {self.steps[task_id]}"
         return {"taskId": task_id, "status": status, "statusMessage": message, "pollIntervalMs": 100, **TIMES, **fields}
 

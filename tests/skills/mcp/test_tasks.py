@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 
 from callboard import Agent
 from callboard.skills import McpServer
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import Done, Event, InputRequest, ToolCallComplete, ToolCallError, ToolStatus
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.processes import serving as forked
 from tests.serving import numbered, request, serving
-from tests.skills.mcp.conftest import HERE
+from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
 
 ANSWER = chunks(text("It is built."), finish("stop"))
 AGENTS = """
@@ -37,9 +40,22 @@ def builds(kind: str) -> Any:
 class Builder:
     """The server of `task_server.py`, and the requests about tasks that it has got."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url = url
+    def __init__(self, port: int, folder: Path) -> None:
+        self.url = f"http://127.0.0.1:{port}/mcp"
+        self._port = port
         self._folder = folder
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the process, and kill it in the end."""
+        command = [sys.executable, str(HERE / "task_server.py"), str(self._port), str(self._folder)]
+        with subprocess.Popen(command) as process:
+            try:
+                while not is_listening(self._port):
+                    assert process.poll() is None
+                yield
+            finally:
+                process.kill()
 
     def finish(self) -> None:
         """Let its tasks end."""
@@ -56,17 +72,16 @@ class Builder:
 
 
 @pytest.fixture
-def builder(tmp_path: Path, free_port: int) -> Iterator[Builder]:
+def stopped_builder(tmp_path: Path, free_port: int) -> Builder:
     folder = tmp_path / "builder"
     folder.mkdir()
-    command = [sys.executable, str(HERE / "task_server.py"), str(free_port), str(folder)]
-    with subprocess.Popen(command) as process:
-        try:
-            while not is_listening(free_port):
-                assert process.poll() is None
-            yield Builder(f"http://127.0.0.1:{free_port}/mcp", folder)
-        finally:
-            process.kill()
+    return Builder(free_port, folder)
+
+
+@pytest.fixture
+def builder(stopped_builder: Builder) -> Iterator[Builder]:
+    with stopped_builder.running():
+        yield stopped_builder
 
 
 def is_listening(port: int) -> bool:
@@ -122,6 +137,20 @@ async def test_task_of_a_stopped_call_is_cancelled(tmp_path: Path, builder: Buil
                         await service.client.post("/v1/runs/run/cancel")
     assert event == Done(finish_reason="cancelled" if is_stopped else "stop")
     assert builder.requests()[-1] == "tasks/cancel"
+
+
+async def test_task_is_followed_after_a_restart_of_its_own_server(stopped_builder: Builder, log: Log) -> None:
+    played = Played(RunningServer(ServerDeclaration("tasks", url=stopped_builder.url), *QUICK))
+    async with AsyncExitStack() as stack:
+        with stopped_builder.running():
+            await stack.enter_async_context(played.lifespan())
+            calling = asyncio.create_task(played.call("build", 60, kind="plain"))
+            await played.reported.wait()
+        await log.until("mcp_server_lost")
+        stopped_builder.finish()
+        with stopped_builder.running():
+            assert (await calling).text == "built here"
+    assert stopped_builder.requests().count("tools/call") == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -20,7 +20,7 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
-from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, LostTask, Signals
 from callboard.skills.skill import quote
 
 if TYPE_CHECKING:
@@ -160,9 +160,14 @@ class RunningServer:
         name = self.declaration.name
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
-        for _ in range(2):
+        task_id = context.task_id
+        refusals = 0
+        while refusals < 2:
+            # A task goes on without a connection.
+            while task_id and (self._session is None or self._signals.end_reason):  # noqa: ASYNC110 - within its limit
+                await anyio.sleep(CHANGE_PAUSE_SECONDS)
             session = await self._wait_for_session()
-            if tool and tool.fingerprint != fingerprint:
+            if not task_id and tool and tool.fingerprint != fingerprint:
                 # The user may have allowed the call of the tool as it was before the new session.
                 raise ToolError(
                     f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
@@ -170,11 +175,15 @@ class RunningServer:
                 )
             outcome: ToolResult | ToolError
             try:
-                outcome = await session.call(tool_name, arguments, context)
+                outcome = await session.call(tool_name, arguments, context, task_id)
+            except LostTask as lost:
+                task_id = str(lost)
+                continue
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
+                refusals += 1
                 continue
             except ToolError as error:
                 outcome = error

@@ -35,7 +35,7 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
-from callboard.skills.mcp.signals import ForgottenSession, Signals
+from callboard.skills.mcp.signals import ForgottenSession, LostTask, Signals
 from callboard.skills.mcp.tasks import UNEXPLAINED, Tasks
 
 READ_RESOURCE = "resources/read"
@@ -146,9 +146,12 @@ class Session:
         contents = (await self.client.read_resource(uri)).contents
         return CallToolResult(content=[EmbeddedResource(resource=one) for one in contents])
 
-    async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
+    async def call(
+        self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext, task_id: str = ""
+    ) -> ToolResult:
+        """Run a tool, or follow the task that it has become, and report its progress as statuses of the call.
 
+        Raises `ToolError`, `ForgottenSession`, and `LostTask` if the connection ends and the task goes on.
         Cancelling this method cancels the tool at the server.
         """
         name = self.declaration.name
@@ -161,9 +164,9 @@ class Session:
 
         with self.signals.calling(context) as sent, sent.scope:
             try:
-                if context.task_id:
+                if task_id:
                     tasks = Tasks(self.declaration, self.signals)
-                    result = await tasks.follow(self.client.session, context.task_id)
+                    result = await tasks.follow(self.client.session, task_id)
                 elif tool_name == READ_RESOURCE:
                     result = await self._read_resource(str(arguments["uri"]))
                 else:
@@ -177,9 +180,8 @@ class Session:
                 is_own = any("session" in argument.lower() for argument in arguments)
                 if sent.has_session and not is_own and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
-                raise (
-                    ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
-                ) from error
+                failure = ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
+                raise (LostTask(sent.task_id) if sent.task_id and self.signals.end_reason else failure) from error
             except (RuntimeError, ValueError) as error:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)

@@ -21,6 +21,10 @@ class ForgottenSession(Exception):
     """The server refused a call before it ran, because it no longer knows the call's session."""
 
 
+class LostTask(Exception):
+    """The connection has ended while a call followed a task, whose id is the argument."""
+
+
 MAX_REPORTS = 200
 """The limit of progress reports of a call. Each is an event and a row in the database."""
 
@@ -42,6 +46,8 @@ class SentCall:
     """An error of the server that names no request, while this was the only call."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancelled if the server cannot answer the call any more."""
+    task_id: str = ""
+    """The task that the call follows."""
     _reports: Iterator[int] = field(default_factory=lambda: count(1))
 
     async def report(self, message: str, percent: float | None = None) -> None:

@@ -65,11 +65,11 @@ class Tasks(ClientExtension):
         """Return the kind of result that this extension reads."""
 
         def resolve(task: _NewTask, claim: ClaimContext) -> Awaitable[CallToolResult]:
-            return self.follow(claim.session, task.task_id)
+            return self.follow(claim.session, task.task_id, is_new=True)
 
         return [ResultClaim(result_type="task", model=_NewTask, resolve=resolve)]
 
-    async def follow(self, session: ClientSession, task_id: str) -> CallToolResult:
+    async def follow(self, session: ClientSession, task_id: str, *, is_new: bool = False) -> CallToolResult:
         """Return the result of the current call's task, and report its messages as statuses of the call.
 
         If the call is stopped, the task is cancelled, unless another server continues the run and follows it there.
@@ -78,8 +78,9 @@ class Tasks(ClientExtension):
         """
         sent = sent_call.get()
         assert sent is not None, "a task is followed within its call"
+        sent.task_id = task_id
         try:
-            if not sent.context.task_id:
+            if is_new:
                 await sent.context.keep_task(task_id)
             return await self._poll(session, task_id, sent)
         except (asyncio.CancelledError, ValueError):
