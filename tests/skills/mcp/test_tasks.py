@@ -19,8 +19,8 @@ from callboard.skills import McpServer
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
 from callboard_protocol import Done, Event, InputRequest, ToolCallComplete, ToolCallError, ToolStatus
+from tests import processes
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
-from tests.processes import serving as forked
 from tests.serving import numbered, request, serving
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
 
@@ -161,7 +161,9 @@ async def test_task_is_followed_by_the_next_server(tmp_path: Path, builder: Buil
     async with OpenAIServer([builds("plain"), ANSWER]) as model:
         settings = {"AGENTS": str(agents), "MODEL_BASE_URL": model.base_url, "MODEL": "m", "DRAIN_SECONDS": "0"}
         asked = request(run_id="run", chat_id="chat", message_id="message")
-        with forked(tmp_path / "data", **settings) as (url, process):
+        # A server waits only a few seconds for tools, and the SDK takes some to import on a busy machine.
+        processes.preload("callboard.skills.mcp.connection")
+        with processes.serving(tmp_path / "data", **settings) as (url, process):
             async with (
                 httpx.AsyncClient(base_url=url, timeout=None) as client,
                 client.stream("POST", "/v1/runs", json=asked) as response,
@@ -173,7 +175,7 @@ async def test_task_is_followed_by_the_next_server(tmp_path: Path, builder: Buil
             os.kill(process.pid, how)
             await asyncio.to_thread(process.wait)
         followed = len(builder.requests())
-        with forked(tmp_path / "data", **settings) as (url, process):
+        with processes.serving(tmp_path / "data", **settings) as (url, process):
             async with (
                 httpx.AsyncClient(base_url=url, timeout=None) as client,
                 client.stream("GET", f"/v1/runs/run/events?after={events[-1][0]}") as response,
