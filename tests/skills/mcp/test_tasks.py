@@ -29,7 +29,7 @@ AGENTS = """
 from callboard import Agent, register
 from callboard.skills import McpServer
 
-register(Agent("scripted", skills=(McpServer("tasks", url="{url}"),)))
+register(Agent("scripted", skills=(McpServer("tasks", url="{url}", confirm="always"),)))
 """
 
 
@@ -170,6 +170,9 @@ async def test_task_is_followed_by_the_next_server(tmp_path: Path, builder: Buil
             ):
                 async for number, event in numbered(response):
                     events.append((number, event))
+                    if isinstance(event, InputRequest):
+                        answer = {"request_id": event.request_id, "value": True}
+                        await client.post("/v1/runs/run/input", json=answer)
                     if shows(event, "step 2"):
                         break
             os.kill(process.pid, how)
@@ -189,4 +192,6 @@ async def test_task_is_followed_by_the_next_server(tmp_path: Path, builder: Buil
     assert model.requests[1]["messages"][-1]["content"] == "built here"
     assert builder.requests().count("tools/call") == 1
     assert "tasks/cancel" not in builder.requests()
+    # The consent was given once.
+    assert len([event for _, event in events if isinstance(event, InputRequest)]) == 1
     assert len(builder.task_ids()) == 1
