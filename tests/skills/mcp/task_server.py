@@ -103,4 +103,4 @@ def build(kind: str) -> str:
 
 
 if __name__ == "__main__":
-    uvicorn.run(server.streamable_http_app(), port=int(sys.argv[1]), log_level="error", timeout_graceful_shutdown=1)
+    uvicorn.run(server.streamable_http_app(), port=int(sys.argv[1]), access_log=False)

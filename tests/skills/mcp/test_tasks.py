@@ -1,15 +1,14 @@
 """Calls that a server turns into tasks, with a server in a process of its own."""
 
 import asyncio
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,9 +17,9 @@ from callboard import Agent
 from callboard.skills import McpServer
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
-from callboard_protocol import Done, Event, InputRequest, ToolCallComplete, ToolCallError, ToolStatus
+from callboard_protocol import Done, Event, InputRequest, ToolCallComplete, ToolStatus
 from tests import processes
-from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
+from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
 from tests.serving import numbered, request, serving
 from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
 
@@ -33,8 +32,12 @@ register(Agent("scripted", skills=(McpServer("tasks", url="{url}", confirm="alwa
 """
 
 
-def builds(kind: str) -> Any:
-    return chunks(call("tasks_build", f'{{"kind": "{kind}"}}', call_id="c1"), finish("tool_calls"))
+def builds(*kinds: str) -> Answer:
+    written = (
+        call("tasks_build", json.dumps({"kind": kind}), index=place, call_id=f"c{place}")
+        for place, kind in enumerate(kinds)
+    )
+    return chunks(*written, finish("tool_calls"))
 
 
 class Builder:
@@ -49,10 +52,10 @@ class Builder:
     def running(self) -> Iterator[None]:
         """Run the process, and kill it in the end."""
         command = [sys.executable, str(HERE / "task_server.py"), str(self._port), str(self._folder)]
-        with subprocess.Popen(command) as process:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
             try:
-                while not is_listening(self._port):
-                    assert process.poll() is None
+                assert any("Uvicorn running" in line for line in process.stderr)
                 yield
             finally:
                 process.kill()
@@ -61,14 +64,14 @@ class Builder:
         """Let its tasks end."""
         (self._folder / "finish").touch()
 
+    def log(self) -> list[str]:
+        return (self._folder / "log").read_text().splitlines()
+
     def requests(self) -> list[str]:
-        return [line.split()[0] for line in self._lines()]
+        return [line.split()[0] for line in self.log()]
 
     def task_ids(self) -> set[str]:
-        return {line.split()[1] for line in self._lines()}
-
-    def _lines(self) -> list[str]:
-        return (self._folder / "log").read_text().splitlines()
+        return {line.split()[1] for line in self.log()}
 
 
 @pytest.fixture
@@ -84,29 +87,13 @@ def builder(stopped_builder: Builder) -> Iterator[Builder]:
         yield stopped_builder
 
 
-def is_listening(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0
-
-
 def shows(event: Event, message: str) -> bool:
     return isinstance(event, ToolStatus) and event.data.message == message
 
 
-@pytest.mark.parametrize(
-    ("kind", "ending", "said"),
-    [
-        ("plain", ToolCallComplete, "built here"),
-        ("asking", ToolCallComplete, "built {'where': {'action': 'accept', 'content': {'town': 'Graz'}}}"),
-        ("failing", ToolCallError, "The MCP server 'tasks' refused the call: no bricks"),
-        ("sampling", ToolCallError, "Input should be 'elicitation/create'"),
-    ],
-)
-async def test_task_is_followed_to_its_end(
-    tmp_path: Path, builder: Builder, kind: str, ending: type[Event], said: str
-) -> None:
+async def test_tasks_are_followed_to_their_ends(tmp_path: Path, builder: Builder) -> None:
     events: list[Event] = []
-    async with OpenAIServer([builds(kind), ANSWER]) as model:
+    async with OpenAIServer([builds("plain", "asking", "failing", "sampling"), ANSWER]) as model:
         agent = Agent("scripted", skills=(McpServer("tasks", url=builder.url),))
         async with serving(tmp_path, agent, model_base_url=model.base_url, model="m") as service:
             async with service.client.stream("POST", "/v1/runs", json=request(run_id="run")) as response:
@@ -117,11 +104,15 @@ async def test_task_is_followed_to_its_end(
                     if isinstance(event, InputRequest):
                         answer = {"request_id": event.request_id, "value": {"town": "Graz"}}
                         await service.client.post("/v1/runs/run/input", json=answer)
-    assert isinstance(events[-1], Done)
-    assert any(isinstance(event, ending) for event in events)
-    assert model.requests[1]["messages"][-1]["content"].count(said) == 1
-    assert builder.requests().count("tools/call") == 1
-    assert ("tasks/cancel" in builder.requests()) == (kind == "sampling")
+    plain, asking, failing, sampling = (message["content"] for message in model.requests[1]["messages"][-4:])
+    assert plain == "built here"
+    assert asking == "built {'where': {'action': 'accept', 'content': {'town': 'Graz'}}}"
+    assert failing == "Error: The MCP server 'tasks' refused the call: no bricks"
+    assert "Input should be 'elicitation/create'" in sampling
+    assert [event.tool_call_id for event in events if isinstance(event, InputRequest)] == ["c1"]
+    assert [line.partition("-")[0] for line in builder.log() if line.startswith("tasks/cancel")] == [
+        "tasks/cancel sampling"
+    ]
 
 
 @pytest.mark.parametrize("how", ["stopped by its user", "out of time"])
