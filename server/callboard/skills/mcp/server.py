@@ -178,6 +178,7 @@ class RunningServer:
                 outcome = await session.call(tool_name, arguments, context, task_id)
             except LostTask as lost:
                 task_id = str(lost)
+                await anyio.sleep(CHANGE_PAUSE_SECONDS)
                 continue
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:

@@ -180,8 +180,11 @@ class Session:
                 is_own = any("session" in argument.lower() for argument in arguments)
                 if sent.has_session and not is_own and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
-                failure = ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
-                raise (LostTask(sent.task_id) if sent.task_id and self.signals.end_reason else failure) from error
+                if sent.task_id and not sent.http_error and error.message.startswith(_LOST):
+                    raise LostTask(sent.task_id) from error
+                raise (
+                    ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
+                ) from error
             except (RuntimeError, ValueError) as error:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)

@@ -99,6 +99,7 @@ class Tasks(ClientExtension):
                 # A status of a gateway or of a limit says nothing about the task.
                 if not failure.message.startswith(UNEXPLAINED) or sent.http_error.startswith(("HTTP 401", "HTTP 403")):
                     raise
+                sent.http_error = ""
                 task = _Task()
             message = clean_text(self._declaration.hide(task.status_message or ""))
             match task.status:
@@ -108,7 +109,8 @@ class Tasks(ClientExtension):
                     error = task.error or {}
                     raise MCPError(int(error.get("code", 0)), str(error.get("message") or message))
                 case "cancelled":
-                    raise ToolError(f"The MCP server '{self._declaration.name}' cancelled this call's task. {message}")
+                    name = self._declaration.name
+                    raise ToolError(f"The MCP server '{name}' cancelled the task of this call. {message}".rstrip())
             if message not in ("", shown):
                 shown = message
                 await sent.report(message)
