@@ -260,6 +260,7 @@ class RunFactory:
             unfinished=conversation.unfinished,
             agent_id=request.agent,
             emit=recorder.record_whole,
+            is_left=lambda: log.is_leaving,
         )
 
     async def _add_history(

@@ -26,7 +26,6 @@ from mcp_types import (
     ErrorData,
     Implementation,
     ServerNotification,
-    ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -34,8 +33,9 @@ from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import elicit
 from callboard.skills.mcp.messages import WatchedStream
-from callboard.skills.mcp.session import Session
+from callboard.skills.mcp.session import READ_RESOURCE, Session
 from callboard.skills.mcp.signals import Signals, sent_call
+from callboard.skills.mcp.tasks import GET_TASK, Tasks
 from callboard.text import storable_json
 
 REQUEST_SECONDS = 60.0
@@ -84,13 +84,8 @@ async def connect(
     """
 
     async def on_message(message: ServerNotification | Exception) -> None:
-        match message:
-            case ToolListChangedNotification():
-                signals.change_tools()
-            case Exception():
-                _log.debug("mcp_message_unreadable", server=declaration.name, error=type(message).__name__)
-            case _:
-                pass
+        if isinstance(message, Exception):
+            _log.debug("mcp_message_unreadable", server=declaration.name, error=type(message).__name__)
 
     async def on_question(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG001 - the SDK names it
         return await elicit(params, declaration, signals)
@@ -102,6 +97,7 @@ async def connect(
         elicitation_callback=on_question,
         client_info=Implementation(name="callboard", version=__version__),
         cache=None,
+        extensions=[Tasks(declaration, signals)],
         mode=mode,
     )
     async with client, _listen_while_open(client, signals):
@@ -171,7 +167,7 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
             async with client.listen(tools_list_changed=True) as changes:
                 begun.set()
                 async for _ in changes:
-                    signals.change_tools()
+                    pass  # `WatchedStream` has seen it
         except SubscriptionLost:
             pass
         except (MCPError, TimeoutError):
@@ -209,7 +205,8 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 async def _is_call(request: httpx2.Request) -> bool:
     # Read, because httpx2 gives the request after a redirect its body as a stream.
-    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") == "tools/call"
+    calls = ("tools/call", READ_RESOURCE, GET_TASK)
+    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") in calls
 
 
 def _describe_status(response: httpx2.Response) -> str:

@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,8 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
-from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, LostTask, Signals
+from callboard.skills.skill import quote
 
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
@@ -35,6 +36,13 @@ STABLE_SECONDS = 60.0
 
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts, and the list is read once for all of them."""
+
+LIST_SECONDS = 5.0
+"""The time that the end of a call waits for a list of tools that the server has reported as changed."""
+
+REPORT_SECONDS = 0.1
+"""The time that a report of a change may come after the result of the call over HTTP, where it has its own connection.
+Measured with the SDK's server: 5 ms."""
 
 RENEW_SECONDS = 20.0
 """The time that a call waits for a new session after the server has forgotten the old one."""
@@ -82,6 +90,8 @@ class RunningServer:
     ) -> None:
         self.declaration = declaration
         self.state = McpState()
+        self.instructions = ""
+        """The instructions of a trusted server for the model, as it sent them last."""
         self._first_pause_seconds = first_pause_seconds
         self._longest_pause_seconds = longest_pause_seconds
         self._tools: tuple[Tool, ...] = ()
@@ -89,6 +99,7 @@ class RunningServer:
         """The latest list, and the tools that were left out of it with the reasons."""
         self._session: Session | None = None
         self._signals = Signals()
+        self._reading = asyncio.Lock()
         self._ready_since: float | None = None
         self._next_start = 0.0
         self._mode: Literal["auto", "legacy"] = "auto"
@@ -100,6 +111,15 @@ class RunningServer:
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool of this name in the latest list, None if there is none."""
         return next((tool for tool in self._tools if tool.name == name), None)
+
+    def prompt(self) -> str:
+        """Return the server's instructions as a part of the system prompt, "" if there are none."""
+        if not self.instructions:
+            return ""
+        return (
+            f"The MCP server '{self.declaration.name}' says how to use its tools, {self.declaration.prefix}_…, in the "
+            f"JSON string below. Its words hold for these tools only.\n{quote(self.instructions)}"
+        )
 
     def list_conditions(self) -> tuple[str, ...]:
         """Return a line about its state, for example `files: ready, 4 tools`, and its notes."""
@@ -132,25 +152,58 @@ class RunningServer:
             running.result()
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
+        """Run a tool at the server. Raises `ToolError`, also if the server does not run.
+
+        If the call changes the server's tools, it ends when they have been read, so that the model's next request has
+        them.
+        """
         name = self.declaration.name
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
-        for _ in range(2):
+        task_id = context.task_id
+        refusals = 0
+        while refusals < 2:
+            # A task goes on without a connection.
+            while task_id and (self._session is None or self._signals.end_reason):  # noqa: ASYNC110 - within its limit
+                await anyio.sleep(CHANGE_PAUSE_SECONDS)
             session = await self._wait_for_session()
-            if tool and tool.fingerprint != fingerprint:
+            if not task_id and tool and tool.fingerprint != fingerprint:
                 # The user may have allowed the call of the tool as it was before the new session.
                 raise ToolError(
                     f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
                     "again if it still fits."
                 )
+            outcome: ToolResult | ToolError
             try:
-                return await session.call(tool_name, arguments, context)
+                outcome = await session.call(tool_name, arguments, context, task_id)
+            except LostTask as lost:
+                task_id = str(lost)
+                await anyio.sleep(CHANGE_PAUSE_SECONDS)
+                continue
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
+                refusals += 1
+                continue
+            except ToolError as error:
+                outcome = error
+            await self._await_new_tools(session, context)
+            if isinstance(outcome, ToolError):
+                raise outcome
+            return outcome
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
+
+    async def _await_new_tools(self, session: "Session", context: ToolContext) -> None:
+        """Read the list of tools after a call if the server has reported a change."""
+        from callboard.skills.mcp.connection import CONNECTION_ERRORS
+
+        # Without the call's time limit, because its result would be lost.
+        with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(LIST_SECONDS):
+            if session.reports_separately and not self._signals.tools_changed:
+                await anyio.sleep(REPORT_SECONDS)
+            if self._session is session:
+                await self._read_changed_tools(session)
 
     async def _wait_for_session(self) -> "Session":
         """Return the open session, after a forgotten one has been replaced. Raises `ToolError` if there is none."""
@@ -232,9 +285,8 @@ class RunningServer:
         read_at = time.monotonic()
         while not signals.end_reason:
             if signals.tools_changed:
-                signals.tools_changed = False
                 was_quiet = time.monotonic() - read_at > STABLE_SECONDS
-                is_news = await self._try_read_tools(session)
+                is_news = await self._read_changed_tools(session)
                 started_or_failed.set()
                 # Some servers report a change after each reading: https://github.com/microsoft/aspire/issues/14375
                 pause = CHANGE_PAUSE_SECONDS if is_news or was_quiet else min(2 * pause, self._longest_pause_seconds)
@@ -252,6 +304,18 @@ class RunningServer:
             with anyio.move_on_after(LAST_CALLS_SECONDS):
                 while signals.awaits_answers:
                     await signals.wait()
+
+    async def _read_changed_tools(self, session: "Session") -> bool:
+        """Read the list of tools unless it is current. Return whether it has changed."""
+        async with self._reading:
+            if not self._signals.tools_changed:
+                return False
+            self._signals.tools_changed = False
+            try:
+                return await self._try_read_tools(session)
+            except BaseException:
+                self._signals.change_tools()
+                raise
 
     async def _try_read_tools(self, session: "Session") -> bool:
         """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""
@@ -276,6 +340,8 @@ class RunningServer:
         signals.left_out.clear()
         listed = await session.list_tools()
         read = (listed, [*signals.left_out])
+        if self.declaration.trusted:
+            self.instructions = clean_text(self.declaration.hide(session.client.instructions or ""))
         if self._session is session and read == self._read:
             return False
         self._read = read

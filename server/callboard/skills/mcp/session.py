@@ -5,10 +5,11 @@ Texts and pictures in a result are shown. Other content is described in words.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
+import anyio
 import structlog
 from mcp import Client, MCPError
 from mcp_types import (
@@ -23,6 +24,7 @@ from mcp_types import (
     ResourceLink,
     TextContent,
     TextResourceContents,
+    ToolAnnotations,
 )
 from mcp_types import Tool as McpTool
 from pydantic_core import from_json, to_json
@@ -33,15 +35,18 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
-from callboard.skills.mcp.signals import ForgottenSession, Signals
+from callboard.skills.mcp.signals import ForgottenSession, LostTask, Signals
+from callboard.skills.mcp.tasks import UNEXPLAINED, Tasks
+
+READ_RESOURCE = "resources/read"
+"""The protocol's method, and the server's own name of the tool that calls it."""
+
+RESOURCE_LIST_SECONDS = 5.0
+"""The time for a server to list its resources, of which its tools do not depend."""
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
 
-MAX_REPORTS = 200
-"""The limit of progress reports of a call. Each is an event and a row in the database."""
-
-MAX_REPORT_CHARS = 500
 MAX_PAGES = 100
 
 MAX_RESULT_CHARS = 100_000
@@ -49,12 +54,18 @@ MAX_RESULT_CHARS = 100_000
 
 MAX_ERROR_CHARS = 4_000
 
+_READER = McpTool(
+    name=READ_RESOURCE,
+    title="Read a resource",
+    description="Reads a resource of this server by its URI, for example the URI of a link in a result.",
+    input_schema={"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]},
+    annotations=ToolAnnotations(read_only_hint=True),
+)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
+
 _log = structlog.get_logger(__name__)
 
-_UNEXPLAINED = "Server returned an error response"
-"""The SDK's message for an unsuccessful HTTP status without a JSON-RPC body."""
-
-_LOST = ("Connection closed", "SSE stream ", _UNEXPLAINED)
+_LOST = ("Connection closed", "SSE stream ", UNEXPLAINED)
 """The SDK's messages for a broken connection, and for a gateway's status, which usually means a restart.
 Their code, -32000, is also used by many servers for their own errors."""
 
@@ -84,9 +95,24 @@ class Session:
     client: Client
     signals: Signals
 
+    @property
+    def reports_separately(self) -> bool:
+        """Whether the server reports changes of its tools on another connection than results."""
+        tools = self.client.server_capabilities.tools
+        return bool(self.declaration.url and tools and tools.list_changed)
+
+    @property
+    def reader(self) -> str:
+        """The name of the tool that reads the server's resources, "" if it has none or the tool is not offered."""
+        can_read = self.client.server_capabilities.resources and self.declaration.offers(READ_RESOURCE)
+        return f"{self.declaration.prefix}_{READ_RESOURCE.replace('/', '_')}" if can_read else ""
+
     async def list_tools(self) -> list[McpTool]:
-        """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions."""
-        listed: list[McpTool] = []
+        """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions.
+
+        The first tool reads resources, if the server has any: many servers declare them and have none.
+        """
+        listed = [_READER] if self.reader and await self._has_resources() else []
         names: set[str] = set()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -106,27 +132,47 @@ class Session:
                 break
         return listed
 
-    async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
+    async def _has_resources(self) -> bool:
+        with suppress(MCPError, ValueError), anyio.move_on_after(RESOURCE_LIST_SECONDS):
+            self.signals.has_resources = self.signals.has_resources or bool(
+                (await self.client.list_resources()).resources
+                or (await self.client.list_resource_templates()).resource_templates
+            )
+        return self.signals.has_resources
 
+    async def _read_resource(self, uri: str) -> CallToolResult:
+        if not _URI.fullmatch(uri):
+            raise ToolError(f"'{uri}' is not a URI: give the URI of a link in a result.")
+        contents = (await self.client.read_resource(uri)).contents
+        return CallToolResult(content=[EmbeddedResource(resource=one) for one in contents])
+
+    async def call(
+        self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext, task_id: str = ""
+    ) -> ToolResult:
+        """Run a tool, or follow the task that it has become, and report its progress as statuses of the call.
+
+        Raises `ToolError`, `ForgottenSession`, and `LostTask` if the connection ends and the task goes on.
         Cancelling this method cancels the tool at the server.
         """
         name = self.declaration.name
         hide = self.declaration.hide
-        numbers = count(1)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if next(numbers) > MAX_REPORTS:
-                return
             percent = 100 * progress / total if total and total > 0 else None
             text = message or (f"{progress:g}" if percent is None else "")
-            await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
+            await sent.report(hide(text), percent)
 
         with self.signals.calling(context) as sent, sent.scope:
             try:
-                result = await self.client.call_tool(
-                    tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
-                )
+                if task_id:
+                    tasks = Tasks(self.declaration, self.signals)
+                    result = await tasks.follow(self.client.session, task_id)
+                elif tool_name == READ_RESOURCE:
+                    result = await self._read_resource(str(arguments["uri"]))
+                else:
+                    result = await self.client.call_tool(
+                        tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
+                    )
             except MCPError as error:
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
@@ -134,6 +180,8 @@ class Session:
                 is_own = any("session" in argument.lower() for argument in arguments)
                 if sent.has_session and not is_own and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
+                if sent.task_id and not sent.http_error and error.message.startswith(_LOST):
+                    raise LostTask(sent.task_id) from error
                 raise (
                     ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
                 ) from error
@@ -141,14 +189,17 @@ class Session:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
                 raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
-            return read_result(name, result, hide)
+            if any(isinstance(block, ResourceLink) for block in result.content) and not self.signals.has_resources:
+                self.signals.has_resources = True
+                self.signals.change_tools()
+            return read_result(name, result, hide, self.reader)
         reason = truncate(hide(sent.stray_error), MAX_ERROR_CHARS)
         raise ToolError(f"The MCP server '{name}' reported an error that is probably about this call: {reason}")
 
     def _to_tool_error(self, error: MCPError, http_error: str) -> ToolError:
         """Return an error of a call for the model, and end the connection if it is lost."""
         name = self.declaration.name
-        if http_error and error.message.startswith(_UNEXPLAINED):
+        if http_error and error.message.startswith(UNEXPLAINED):
             if http_error.startswith("HTTP 500"):
                 # Servers that raise an exception for an unknown session answer the list in the same way.
                 self.signals.change_tools()
@@ -173,11 +224,14 @@ def means_lost_session(error: MCPError) -> bool:
     return error.message.startswith((*_LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
 
 
-def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
-    """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
+def read_result(server: str, result: CallToolResult, hide: Callable[[str], str], reader: str) -> ToolResult:
+    """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure.
+
+    `reader` is the name of the tool that reads links, "" if there is none.
+    """
     # The event of a failed call has no files.
     pictures = Pictures(can_show=not result.is_error)
-    parts = [pictures.take_from(hide(_read_block(block, pictures))) for block in result.content]
+    parts = [pictures.take_from(hide(_read_block(block, pictures, reader))) for block in result.content]
     text = "\n\n".join(filter(None, parts))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
@@ -229,7 +283,7 @@ def truncate(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[cut here: {len(text) - limit} more characters. Ask for less at a time.]"
 
 
-def _read_block(block: ContentBlock, pictures: Pictures) -> str:
+def _read_block(block: ContentBlock, pictures: Pictures, reader: str) -> str:
     """Return a block as text, with a mark in place of a picture."""
     match block:
         case TextContent():
@@ -239,7 +293,8 @@ def _read_block(block: ContentBlock, pictures: Pictures) -> str:
         case AudioContent():
             return f"[audio, {block.mime_type}, {describe_size(block.data)}: it cannot be played here]"
         case ResourceLink():
-            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description)))
+            how = f"[{reader} reads it]" if reader else ""
+            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description, how)))
         case EmbeddedResource(resource=TextResourceContents() as resource):
             return f"{resource.uri}:\n{resource.text}"
         case EmbeddedResource(resource=BlobResourceContents() as resource):

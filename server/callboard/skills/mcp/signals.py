@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 
 import anyio
 
@@ -18,6 +19,16 @@ FORGOTTEN = "it no longer knows the session"
 
 class ForgottenSession(Exception):
     """The server refused a call before it ran, because it no longer knows the call's session."""
+
+
+class LostTask(Exception):
+    """The connection has ended while a call followed a task, whose id is the argument."""
+
+
+MAX_REPORTS = 200
+"""The limit of progress reports of a call. Each is an event and a row in the database."""
+
+MAX_REPORT_CHARS = 500
 
 
 @dataclass(eq=False, slots=True)
@@ -35,6 +46,14 @@ class SentCall:
     """An error of the server that names no request, while this was the only call."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancelled if the server cannot answer the call any more."""
+    task_id: str = ""
+    """The task that the call follows."""
+    _reports: Iterator[int] = field(default_factory=lambda: count(1))
+
+    async def report(self, message: str, percent: float | None = None) -> None:
+        """Report progress as a status of the call, up to `MAX_REPORTS` times."""
+        if next(self._reports) <= MAX_REPORTS:
+            await self.context.status("processing", message[:MAX_REPORT_CHARS], progress=percent)
 
 
 sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", default=None)
@@ -52,6 +71,9 @@ class Signals:
     is_forgotten: bool = False
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared while the server has forgotten the session, and set once a new session is open or cannot be opened."""
+
+    has_resources: bool = False
+    """Whether the server has listed a resource, or a result had a link to one."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""
