@@ -123,7 +123,7 @@ def usage(prompt: int, completion: int, **more: object) -> Body:
 class OpenAIServer:
     """The server; use it as an asynchronous context manager.
 
-    `hanging` is set once an answer has gone silent, `disconnected` once a client went away
+    `is_asked` is set by each request, `hanging` once an answer has gone silent, `disconnected` once a client went away
     from such an answer. A test that clears `may_answer` holds the answers until it sets it again.
     """
 
@@ -132,6 +132,7 @@ class OpenAIServer:
         self.asked: list[Asked] = []
         self.headers: list[dict[str, str]] = []
         self.base_url = ""
+        self.is_asked = asyncio.Event()
         self.hanging = asyncio.Event()
         self.disconnected = asyncio.Event()
         self.may_answer = asyncio.Event()
@@ -171,6 +172,7 @@ class OpenAIServer:
             await self._show(asked, receive, send)
             return
         self.requests.append(body)
+        self.is_asked.set()
         self.headers.append(headers)
         await self.may_answer.wait()
         match self._next(body):

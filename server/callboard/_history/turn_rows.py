@@ -120,9 +120,9 @@ class TurnRows:
                 self._rows_of_calls[row.tool_call_id] = number
                 if row.ended_at is None:
                     self._started_at[row.tool_call_id] = row.started_at
-            elif row.role == "assistant" and row.round_index is not None:
+            elif row.role == "assistant":
                 self._texts.append(row.content or "")
-                self._round_index = row.round_index
+                self._round_index = self._round_index if row.round_index is None else row.round_index
 
     def begin(
         self,
@@ -167,6 +167,18 @@ class TurnRows:
         self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
         self._texts.append(text_before)
         return [*changes, row]
+
+    def add_user_message(self, text_before: str, content: str, details: Mapping[str, Any] | None) -> list[RowChange]:
+        """Return the changes that store a message of the user to the run, after the answer's text since the last row.
+
+        `details` is the provider's data about this text.
+        """
+        changes: list[RowChange] = []
+        if text_before:
+            written = json.dumps(details) if details else None
+            changes.append(self._add_row("assistant", content=text_before, provider_details=written))
+        self._texts.append(text_before)
+        return [*changes, self._add_row("user", content=content, round_index=self._round_index)]
 
     def add_status(self, tool_call_id: str, status: str, message: str, progress: float | None) -> list[RowChange]:
         """Return the change that stores a status event; see `MAX_EVENTS`."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from callboard._formats import FormatChoice
 from callboard.agents.resolving import resolve_calls
@@ -17,7 +17,7 @@ from callboard.calls.tool import ClientTool
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel
 from callboard.observers import NO_OBSERVERS, RunObservers
-from callboard_protocol import Event, InputRequest, User
+from callboard_protocol import Event, InputRequest, User, UserMessage
 
 OnOwnerLoss = Literal["continue", "end"]
 """Whether another server continues a run whose server stops, or the run ends."""
@@ -78,6 +78,22 @@ class RunContext:
         return await TurnContext.of(self).ask(question)
 
 
+class TakeMessages(Protocol):
+    """Returns the messages that the user has sent to the run since the last call, in order.
+
+    The agent yields each one when it gives it to its model. With `is_last`, the run accepts no more messages if there
+    are none; an agent that asks so until there are none leaves no message unread.
+    """
+
+    async def __call__(self, *, is_last: bool = False) -> Sequence[UserMessage]:
+        """Return the messages."""
+        ...
+
+
+async def _take_nothing(*, is_last: bool = False) -> Sequence[UserMessage]:  # noqa: ARG001 - see `TakeMessages`
+    return ()
+
+
 async def _emit_nowhere(_: Event) -> None:
     """Drop an event: the default of `emit`, for a context without a run."""
 
@@ -87,6 +103,7 @@ class TurnContext(CallContext, RunContext):
     """The context for `Agent`s and the adapters, with fields that are internal to the server.
 
     `emit`: records an event at once; other events are recorded when the agent yields them.
+    `take_messages`: see `TakeMessages`.
     `formats`: how the server's model is asked to write tool calls.
     `provider_details`: details that models sent with the chat's calls and answers, see `ProviderDetails`.
     `replaced`: the texts that a framework's filter has put in the place of results, by call id, and of the question, by
@@ -107,6 +124,7 @@ class TurnContext(CallContext, RunContext):
     calls_made: Sequence[str] = ()
     unfinished: Sequence[ToolCall] = ()
     emit: Callable[[Event], Awaitable[None]] = field(default=_emit_nowhere, repr=False)
+    take_messages: TakeMessages = field(default=_take_nothing, repr=False)
     own_budget: list[Budget] = field(default_factory=list, repr=False)
 
     @classmethod

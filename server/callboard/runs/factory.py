@@ -139,6 +139,7 @@ class RunFactory:
             and request.approvals_wait
             and getattr(spec.agent, "calls_can_wait", False),
             signals=left.signals,
+            read=left.read_messages,
         )
         files = RunFiles(run_id, memory)
         link = partial(self._links.to_result, str(request.chat_id)) if stored else lambda _: None
@@ -260,6 +261,7 @@ class RunFactory:
             unfinished=conversation.unfinished,
             agent_id=request.agent,
             emit=recorder.record_whole,
+            take_messages=inputs.take_messages,
         )
 
     async def _add_history(
@@ -277,7 +279,8 @@ class RunFactory:
         max_tokens = self._settings.history_tokens
 
         def replay_history() -> tuple[Replayed, list[ChatDict], list[ChatDict]]:
-            replayed = replay(messages, history.calls, [call.id for call in conversation.unfinished], history.questions)
+            unfinished = [call.id for call in conversation.unfinished]
+            replayed = replay(messages, history.calls, unfinished, history.questions, history.said)
             return replayed, *limit_tokens(replayed.messages, max_tokens)
 
         # In a thread, because long chats would block other requests.

@@ -48,6 +48,7 @@ from callboard_protocol import (
     ToolCallStart,
     ToolRequest,
     ToolStatus,
+    UserMessage,
     decode,
     encode,
 )
@@ -88,6 +89,7 @@ class LeftRun:
         answer: The answer's text since the last start of an own call, which has no row yet.
         kept_answer: The part of `answer` that a `Rewind` does not remove.
         sources: The sources that were sent.
+        read_messages: The ids of the user's messages to the run that the model has read.
         signals: Cancellation and answers that clients have sent.
     """
 
@@ -101,6 +103,7 @@ class LeftRun:
     answer: str = ""
     kept_answer: str = ""
     sources: Sequence[Source] = ()
+    read_messages: AbstractSet[str] = frozenset()
     signals: RunSignals = NO_SIGNALS
 
     @property
@@ -173,7 +176,9 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
                 if not isinstance(event, ToolStatus | ToolRequest):
                     has_open_text = False
                     kept_count = len(answer)
-            case Rewind():
+            case Rewind() | UserMessage():
+                # The text before a message of the user has a row.
+                kept_count = kept_count if isinstance(event, Rewind) else 0
                 has_open_text = False
                 del answer[kept_count:]
             case _:
@@ -194,6 +199,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         answer="".join(answer),
         kept_answer="".join(answer[:kept_count]),
         sources=sources,
+        read_messages={event.message_id for event in events if isinstance(event, UserMessage)},
         signals=signals,
     )
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
-from sqlalchemy import ColumnElement, Connection, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, tuple_
 
 from callboard._history.turns import message_text
 from callboard.errors import RequestError
 from callboard.openwebui.requests import strip_context
 from callboard.storage.rows import read_call
-from callboard.storage.sql.chats import UserChats, read_statuses
+from callboard.storage.sql.chats import IS_SAID, UserChats, read_statuses
 from callboard.storage.sql.database import Rows
 from callboard.storage.sql.queries import (
     INVALID_CURSOR,
@@ -60,7 +60,7 @@ QUESTION_CHARS = 50_000
 _ENDING: TypeAdapter[Done | Error] = TypeAdapter(Annotated[Done | Error, Field(discriminator="type")])
 _TEXT_OF_PART = re.compile(r'"text": ("(?:[^"\\]|\\.)*")')
 
-IS_QUESTION = messages.c.role == "user"
+IS_QUESTION = and_(messages.c.role == "user", messages.c.round_index.is_(None))
 ERRORS = func.count().filter(IS_FAILURE)
 WAITING = func.count().filter(IS_WAITING)
 SHOWN = [column for column in messages.c if column.name not in ("arguments", "tool_output", "replay_output", "content")]
@@ -352,7 +352,7 @@ def _read_failures(
 def _read_texts(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
     said = select(messages.c.chat_id, messages.c.run_id, messages.c.role, messages.c.content, messages.c.round_index)
     texts: _Texts = defaultdict(dict)
-    for row in connection.execute(said.where(*of_turns, ~IS_CALL).order_by(messages.c.id)):
+    for row in connection.execute(said.where(*of_turns, ~IS_CALL, ~IS_SAID).order_by(messages.c.id)):
         place = row.role if row.round_index is None else row.round_index
         if row.content or place == "user":
             texts[row.chat_id, row.run_id][place] = message_text(row.content)
