@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import update
 
 from callboard import Agent, tool
+from callboard._endpoint_rules import NO_ANSWER
 from callboard._history import HistoryCall, Turn
-from callboard._history.endpoint_rules import NO_ANSWER
 from callboard.agents import RunContext
 from callboard.errors import RunLost
 from callboard.storage import Store

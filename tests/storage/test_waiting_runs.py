@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
-from callboard._history.endpoint_rules import NO_ANSWER
+from callboard._endpoint_rules import NO_ANSWER
 from callboard.calls.approval import ANSWERED_INSTEAD, REFUSED, REFUSED_IN_INSPECTOR, TOOL_CHANGED_SINCE_QUESTION
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.grants import Grants

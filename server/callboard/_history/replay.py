@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from callboard._call_ids import new_call_id
-from callboard._history.endpoint_rules import move_parts, order_messages
+from callboard._endpoint_rules import move_parts, order_messages
 from callboard._history.turns import (
     ChatDict,
     HistoryCall,

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from callboard._endpoint_rules import order_messages
 from callboard._formats import Format, ProviderDetails, resolve_tool_name, round_messages
-from callboard._history.endpoint_rules import order_messages
 from callboard._streams import closing_stream
 from callboard.agents.answer import ModelAnswer
 from callboard.agents.context import RunContext, TurnContext

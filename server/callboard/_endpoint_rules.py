@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import dropwhile, groupby, pairwise, takewhile
 from typing import Any
 
-from callboard._history.turns import ChatDict
+ChatDict = dict[str, Any]
 
 NO_ANSWER = "(There was no answer before the next message.)"
 _SYSTEM = ("system", "developer")
