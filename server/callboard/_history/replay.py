@@ -20,11 +20,9 @@ from callboard._history.turns import (
     format_call,
     insert_turns_by_message_id,
 )
+from callboard.openwebui.details_parser import SAID_FIELD
 from callboard.sources import read_sources, source_number
 from callboard_protocol.events import EXTERNAL_ID_PREFIX
-
-SAID = "callboard_said"
-"""The field of a user's message that was read from an answer: the text of the answer that it was read from."""
 
 
 class Replayed(NamedTuple):
@@ -68,8 +66,8 @@ def replay(
                 end += 1
             replayed += _answer_calls(message, whole[position:end], known, unfinished)
             position = end
-        elif drawn := message.get(SAID):
-            text = said_by_words.get(read_words(message["content"]))
+        elif isinstance(drawn := message.get(SAID_FIELD), str):
+            text = said_by_words.get(read_words(content_text(message.get("content"))))
             replayed.append(
                 {"role": "assistant", "content": drawn} if text is None else {"role": "user", "content": text}
             )
