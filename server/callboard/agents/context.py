@@ -23,6 +23,22 @@ OnOwnerLoss = Literal["continue", "end"]
 """Whether another server continues a run whose server stops, or the run ends."""
 
 
+class TakeMessages(Protocol):
+    """Returns the messages that the user has sent to the run since the last call, in order.
+
+    The agent yields each one when it gives it to its model. With `is_last`, the run accepts no more messages if there
+    are none; an agent that asks so until there are none leaves no message unread.
+    """
+
+    async def __call__(self, *, is_last: bool = False) -> Sequence[UserMessage]:
+        """Return the messages."""
+        ...
+
+
+async def _take_nothing(*, is_last: bool = False) -> Sequence[UserMessage]:  # noqa: ARG001 - see `TakeMessages`
+    return ()
+
+
 @dataclass(frozen=True)
 class RunContext:
     """The request that a run answers, and ways to call tools and to ask the user.
@@ -35,6 +51,7 @@ class RunContext:
     `functions`: functions that the client offers and runs. To call one, the agent yields `ToolCallExternal` and ends
     the turn with `tool_calls`. If `must_call` is True, the turn must end with such a call.
     `openwebui_tools`: the tools of Open WebUI that the agent gets in this run; it may run them with `call`.
+    `take_messages`: returns what the user says while the agent works, see `TakeMessages`.
     `claim_tool_call_id`: makes an id unique within the chat. An agent that yields the events of calls itself must pass
     each id to this function, so that events, store and model have the same id. The method `call` does this.
     """
@@ -52,6 +69,7 @@ class RunContext:
     functions: Sequence[ClientTool] = ()
     must_call: bool = False
     openwebui_tools: Sequence[Tool] = ()
+    take_messages: TakeMessages = field(default=_take_nothing, repr=False)
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
         """Run a tool as an `Agent` does, and return its result; its `text` is for the model.
@@ -78,22 +96,6 @@ class RunContext:
         return await TurnContext.of(self).ask(question)
 
 
-class TakeMessages(Protocol):
-    """Returns the messages that the user has sent to the run since the last call, in order.
-
-    The agent yields each one when it gives it to its model. With `is_last`, the run accepts no more messages if there
-    are none; an agent that asks so until there are none leaves no message unread.
-    """
-
-    async def __call__(self, *, is_last: bool = False) -> Sequence[UserMessage]:
-        """Return the messages."""
-        ...
-
-
-async def _take_nothing(*, is_last: bool = False) -> Sequence[UserMessage]:  # noqa: ARG001 - see `TakeMessages`
-    return ()
-
-
 async def _emit_nowhere(_: Event) -> None:
     """Drop an event: the default of `emit`, for a context without a run."""
 
@@ -103,7 +105,6 @@ class TurnContext(CallContext, RunContext):
     """The context for `Agent`s and the adapters, with fields that are internal to the server.
 
     `emit`: records an event at once; other events are recorded when the agent yields them.
-    `take_messages`: see `TakeMessages`.
     `formats`: how the server's model is asked to write tool calls.
     `provider_details`: details that models sent with the chat's calls and answers, see `ProviderDetails`.
     `replaced`: the texts that a framework's filter has put in the place of results, by call id, and of the question, by
@@ -124,7 +125,6 @@ class TurnContext(CallContext, RunContext):
     calls_made: Sequence[str] = ()
     unfinished: Sequence[ToolCall] = ()
     emit: Callable[[Event], Awaitable[None]] = field(default=_emit_nowhere, repr=False)
-    take_messages: TakeMessages = field(default=_take_nothing, repr=False)
     own_budget: list[Budget] = field(default_factory=list, repr=False)
 
     @classmethod
