@@ -137,6 +137,7 @@ class OpenAIServer:
         self.disconnected = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self._news = asyncio.Event()
         self._script = script
         self._models = models
         self._pages = pages or {}
@@ -149,6 +150,12 @@ class OpenAIServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self._server.__aexit__()
+
+    async def until_asked(self, times: int) -> None:
+        """Wait until as many requests for an answer have come."""
+        while len(self.requests) < times:
+            self._news.clear()
+            await self._news.wait()
 
     def _next(self, body: Body) -> Answer:
         if callable(self._script):
@@ -174,6 +181,7 @@ class OpenAIServer:
         self.requests.append(body)
         self.is_asked.set()
         self.headers.append(headers)
+        self._news.set()
         await self.may_answer.wait()
         match self._next(body):
             case Refusal() | Silence() | Raw() as other:
