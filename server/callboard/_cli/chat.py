@@ -26,7 +26,6 @@ import httpx
 import regex
 from prompt_toolkit import PromptSession
 from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead, store_typeahead
-from prompt_toolkit.keys import Keys
 from prompt_toolkit.utils import is_dumb_terminal
 from pydantic import ValidationError
 from rich.console import Console
@@ -187,7 +186,7 @@ class _Chat:
             exit_code = await answer.show()
             # From this id, the server finds the calls of the answer in later turns.
             self.messages.append({"role": "assistant", "id": ids["message_id"], "content": answer.text})
-            question = "\n".join(answer.unread)
+            question = "\n".join(answer.unread.values())
         return exit_code
 
 
@@ -210,9 +209,8 @@ class _ShownRun:
         self._out = Console(file=sys.stdout, **options)
         self._beside = Console(file=sys.stderr, width=None if sys.stderr.isatty() else PLAIN_CELLS, **options)
         self._events: asyncio.Queue[Event | Literal["keys"] | None] = asyncio.Queue()
-        self._accepted: dict[str, str] = {}
-        self._refused: list[str] = []
-        self._has_ended = False
+        self.unread: dict[str, str] = {}
+        """The lines that the user has typed and the run has not read, in order."""
         self._calls: dict[str, RunningCall | EndedCall] = {}
         # The texts before, between and after the calls. A rewind can remove the last one.
         self._texts = [""]
@@ -224,11 +222,6 @@ class _ShownRun:
     def text(self) -> str:
         """The text of the answer, without thoughts."""
         return "\n\n".join(text.strip() for text in self._texts if text.strip())
-
-    @property
-    def unread(self) -> list[str]:
-        """The lines that the user typed and the ended run has not read; the server refused those that came last."""
-        return [*(self._accepted.values() if self._has_ended else ()), *self._refused]
 
     async def show(self) -> int:
         """Start the run, and show it until it ends. Return the command's exit code."""
@@ -243,6 +236,8 @@ class _ShownRun:
                 ending = await self._show_events()
             await reader
         except ServerProblem as problem:
+            # The run may go on, and read them.
+            self.unread.clear()
             self._say(f"✗ {problem}", "red")
         except asyncio.CancelledError:
             # By Ctrl-C. If the signal raised this, it could do so anywhere, also in the request of another task.
@@ -254,8 +249,7 @@ class _ShownRun:
         self._break_line()
         if not self._is_terminal and self.text:
             print(make_visible(self.text))
-        self._has_ended = isinstance(ending, Done | Error)
-        for line in self.unread:
+        for line in self.unread.values():
             self._say(f"{SAY_PROMPT}{line}")
         if self._stop:
             return INTERRUPTED
@@ -293,10 +287,8 @@ class _ShownRun:
         file = terminal.fileno()
 
         def keep_keys() -> None:
-            # Without late answers of the terminal to Prompt Toolkit, which asks it for the position of the cursor.
-            if keys := [key for key in terminal.read_keys() if key.key is not Keys.CPRResponse]:
-                store_typeahead(terminal, keys)
-                self._events.put_nowait("keys")
+            store_typeahead(terminal, terminal.read_keys())
+            self._events.put_nowait("keys")
 
         before = termios.tcgetattr(file)
         tty.setcbreak(file, termios.TCSANOW)
@@ -313,20 +305,22 @@ class _ShownRun:
             self._break_line()
             try:
                 line = (await self._session.prompt_async(SAY_PROMPT, handle_sigint=False)).strip()
+                if line:
+                    await self._send_line(line)
             except EOFError:
-                continue
+                pass
             except KeyboardInterrupt:
                 self._interrupt()
-                return
-            if not line:
-                continue
-            try:
-                sent = await self._client.post(f"/v1/runs/{self._request.run_id}/messages", {"content": line})
-                self._accepted[str(sent["message_id"])] = line
-            except ServerProblem as problem:
-                self._refused.append(line)
-                if problem.code != "run_ending":
-                    self._say(f"The server did not accept this: {problem}")
+
+    async def _send_line(self, line: str) -> None:
+        message_id = uuid4().hex
+        try:
+            sent = await self._client.post(f"/v1/runs/{self._request.run_id}/messages", {"content": line})
+            message_id = str(sent["message_id"])
+        except ServerProblem as problem:
+            if problem.code != "run_ending":
+                self._say(f"The server did not accept this: {problem}")
+        self.unread[message_id] = line
 
     def _interrupt(self) -> None:
         """Stop the run. The next Ctrl-C ends the command."""
@@ -371,7 +365,7 @@ class _ShownRun:
             case Reasoning():
                 self._stream(event.content, "dim")
             case UserMessage():
-                self._accepted.pop(event.message_id, None)
+                self.unread.pop(event.message_id, None)
                 self._texts.append("")
                 self._say(f"· The agent reads: {event.content}")
             case Rewind():

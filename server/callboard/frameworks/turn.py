@@ -145,11 +145,10 @@ class AdapterTurn:
         text = await self.take_message(is_last=True)
         if text:
             replaced = self.context.replaced
+            contents = (message.get("content") for message in self.context.messages)
             before = [
-                {**one, "content": replaced[asked]}
-                if one["role"] == "user" and (asked := content_text(one.get("content"))) in replaced
-                else one
-                for one in self.context.messages
+                {**message, "content": replaced.get(content_text(content), content)}
+                for message, content in zip(self.context.messages, contents, strict=True)
             ]
             whole = order_messages([*before, *self._messages.as_messages(replaced)])
             self.context = replace(self.context, messages=whole)

@@ -9,9 +9,6 @@ from callboard.models import ChatDict
 from callboard.models.messages import content_text
 from callboard_protocol import Event, Message, Rewind, ToolCallComplete, ToolCallError, ToolCallStart, UserMessage
 
-Round = list[str]
-"""The ids of calls that the model has made together."""
-
 
 class TurnMessages:
     """Makes messages from the events of a turn: its texts, its own calls with their results, the user's messages."""
@@ -19,30 +16,8 @@ class TurnMessages:
     def __init__(self) -> None:
         self._calls: dict[str, RunningCall | EndedCall] = {}
         self._text = StringIO()
-        """The last part, which may grow."""
-        self._parts: list[StringIO | Round | UserMessage] = [self._text]
-
-    def add(self, event: Event) -> None:
-        """Add an event. A call that goes on at this server may start again."""
-        is_new = isinstance(event, ToolCallStart) and event.tool_call_id not in self._calls
-        follow_call(self._calls, event)
-        match event:
-            case Message():
-                self._text.write(event.content)
-            case Rewind():
-                self._text.seek(0)
-                self._text.truncate()
-            case UserMessage():
-                self._begin_text(event)
-            case ToolCallStart(parent_call_id="") if is_new:
-                match self._parts[-2:]:
-                    case [list() as calls, _] if not self._text.tell() and any(map(self._is_open, calls)):
-                        calls.append(event.tool_call_id)
-                    case _:
-                        self._begin_text([event.tool_call_id])
-            case ToolCallComplete() | ToolCallError() if self._text.tell():
-                # A rewind does not reach beyond the end of a call.
-                self._begin_text()
+        """The text since the last event that a rewind does not reach beyond."""
+        self._parts: list[StringIO | RunningCall | UserMessage] = [self._text]
 
     def restore(self, answer: ChatDict, results: Mapping[str, str]) -> None:
         """Add an answer that another server has received, and the results of its calls that have ended, by call id."""
@@ -53,15 +28,29 @@ class TurnMessages:
         for call_id, result in results.items():
             self.add(ToolCallComplete(tool_call_id=call_id, result=result))
 
-    def _begin_text(self, *after: Round | UserMessage) -> None:
-        self._text = StringIO()
-        self._parts += [*after, self._text]
-
-    def _is_open(self, call_id: str) -> bool:
-        return isinstance(self._calls[call_id], RunningCall)
+    def add(self, event: Event) -> None:
+        """Add an event. A call that goes on at this server may start again."""
+        is_new = isinstance(event, ToolCallStart) and event.tool_call_id not in self._calls
+        call = follow_call(self._calls, event)
+        match event:
+            case Message():
+                self._text.write(event.content)
+            case Rewind():
+                self._text.seek(0)
+                self._text.truncate()
+            case UserMessage() | ToolCallStart() | ToolCallComplete() | ToolCallError():
+                self._text = StringIO()
+                if isinstance(event, UserMessage):
+                    self._parts.append(event)
+                elif isinstance(call, RunningCall) and is_new and not call.start.parent_call_id:
+                    self._parts.append(call)
+                self._parts.append(self._text)
 
     def as_messages(self, replaced: Mapping[str, str]) -> list[ChatDict]:
-        """Return the messages. `replaced` has the results that models get in place of others, by call id."""
+        """Return the messages, each call as a round of its own.
+
+        `replaced` has the results that models get in place of others, by call id.
+        """
         messages: list[ChatDict] = []
         text = ""
         for part in self._parts:
@@ -72,9 +61,10 @@ class TurnMessages:
                 case UserMessage():
                     messages += [{"role": "assistant", "content": text}] if text else []
                     messages.append({"role": "user", "content": part.content})
-                case _:
-                    calls = [ToolCall(one, self._calls[one].name, self._calls[one].start.tool_args) for one in part]
-                    results = [replaced.get(one, self._calls[one].result_text or "") for one in part]
-                    messages += round_messages(text, calls, results)
+                case RunningCall(start=start):
+                    call = self._calls[start.tool_call_id]
+                    result = replaced.get(start.tool_call_id, call.result_text or "")
+                    made = ToolCall(start.tool_call_id, call.name, call.start.tool_args)
+                    messages += round_messages(text, [made], [result])
             text = ""
         return messages
