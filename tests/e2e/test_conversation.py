@@ -78,8 +78,8 @@ async def test_a_message_to_the_run_is_quoted_where_the_model_read_it_and_replay
     assert f"You: {said}" in (await chat.text()).replace("\u200b", "")
     await chat.reload()
     await chat.ask(NEXT)
-    before, after, following = server.turns
-    assert [call.name for call in before.calls] == ["look_up", "listen"]
+    _, after, following = server.turns
+    assert [call.name for message in after.told for call in message.calls] == ["look_up", "listen"]
     assert after.told[-2:] == [Told("assistant", NO_ANSWER), Told.user(said)]
     assert following.told == [*after.told[:-1], *after.own, Told.user(NEXT)]
 
