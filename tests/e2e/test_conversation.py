@@ -64,6 +64,27 @@ async def test_a_message_that_is_sent_now_stops_the_answer_and_the_model_keeps_t
 
 
 @BOTH
+async def test_a_message_to_the_run_is_quoted_where_the_model_read_it_and_replayed_there(
+    chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI, gate: Gate, rendering: str
+) -> None:
+    await chat.open(f"{pipe}.librarian")
+    await chat.send("look up apple, then listen for birds")
+    await chat.wait_for_chip("Listening")
+    said = "look up pear, then say so and look up fig"
+    await server.say(chat.chat_id, await user_id(open_webui), said)
+    gate.open()
+    await chat.wait_until_finished()
+    await chat.screenshot(f"said-{rendering}")
+    assert f"You: {said}" in (await chat.text()).replace("\u200b", "")
+    await chat.reload()
+    await chat.ask(NEXT)
+    _, after, following = server.turns
+    assert [call.name for message in after.told for call in message.calls] == ["look_up", "listen"]
+    assert after.told[-2:] == [Told("assistant", NO_ANSWER), Told.user(said)]
+    assert following.told == [*after.told[:-1], *after.own, Told.user(NEXT)]
+
+
+@BOTH
 async def test_another_model_in_the_chat_is_told_the_calls_with_their_names_and_results(
     chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI
 ) -> None:

@@ -44,6 +44,7 @@ from callboard_protocol import (
     ToolRequest,
     ToolStatus,
     ToolStatusData,
+    UnreadMessage,
     UserMessage,
     encode,
 )
@@ -505,9 +506,13 @@ async def test_run_of_an_agent_that_does_not_say_that_it_can_continue_is_ended(
     tmp_path: Path, agent: AgentLike
 ) -> None:
     seen = await leave(tmp_path, agent, is_(ToolStatus))
+    store = await Store.open(f"sqlite:///{tmp_path / 'next' / 'callboard.db'}")
+    message_id, _ = await store.stored_runs("client").add_message("run", "Hurry.")
+    await store.close()
     rest = await read_rest(tmp_path / "next", agent, len(seen))
     check([*seen, *rest])
-    [(_, closed), (_, last)] = rest
+    [(_, closed), (_, unread), (_, last)] = rest
+    assert unread == UnreadMessage(message_id=str(message_id), content="Hurry.")
     assert isinstance(closed, ToolCallError)
     assert isinstance(last, Error)
     assert (closed.code, last.code, "'scripted' cannot continue" in last.message) == (
