@@ -522,6 +522,43 @@ async def test_agent_that_checks_what_the_user_says_first_checks_messages_too(ma
     assert [outline(body) for body in model.requests[1:]] == [first, [*first, "Done.", "user: Also B.", "user: And C."]]
 
 
+def guarded_agent(tool: Any) -> Framework:
+    from agno.guardrails import PIIDetectionGuardrail
+
+    return agno_agents.solo(tool, pre_hooks=[PIIDetectionGuardrail()])
+
+
+def masking_graph(tool: Any) -> Framework:
+    from langchain.agents.middleware import PIIMiddleware
+
+    return langgraph_agents.solo(tool, middleware=[PIIMiddleware("email")])
+
+
+@pytest.mark.parametrize("make", [guarded_agent, masking_graph])
+async def test_message_that_a_filter_refuses_or_changes_is_not_shown_to_the_model_later(
+    make: Any, tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    made: Framework = make(toolbox.plain("held"))
+    async with (
+        OpenAIServer([calls(("held", "{}")), says("Done."), says("Yes.")]) as model,
+        made.agent(model.base_url, ["held"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        async with service.client.stream("POST", "/v1/runs", json=asked()) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, ToolCallStart):
+                    await say(service, "Also B.", "And mail a@b.com.")
+                    toolbox.gate.set()
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "id": "m", "content": "Done."}]
+        again = {"messages": [*said, {"role": "user", "content": "Really?"}], "run_id": "s", "message_id": "n"}
+        await service.events({**asked(), **again})
+    shown = [line for body in model.requests for line in outline(body) if line.startswith("user: ")]
+    assert "user: Really?" in shown
+    assert [line for line in shown if "@" in line] == []
+    assert ("user: And mail [REDACTED_EMAIL]." in shown) == (make is masking_graph)
+
+
 # --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}

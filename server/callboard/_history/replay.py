@@ -69,7 +69,9 @@ def replay(
         elif isinstance(drawn := message.get(SAID_FIELD), str):
             text = said_by_words.get(read_words(content_text(message.get("content"))))
             replayed.append(
-                {"role": "assistant", "content": drawn} if text is None else {"role": "user", "content": text}
+                {"role": "assistant", "content": drawn}
+                if text is None
+                else {"role": "user", "content": questions.get(text, text)}
             )
         elif message["role"] != "tool":  # a tool message here has no call before it
             if message["role"] == "user" and (told := questions.get(content_text(message.get("content")))) is not None:

@@ -267,7 +267,7 @@ def _reading_messages(node: Runnable[Any, Any], hooks: GraphHooks) -> Runnable[A
     taken: list[BaseMessage] = []
 
     async def run(state: Any, config: RunnableConfig) -> Any:
-        if isinstance(state, dict) and (text := await hooks.turn.take_message()):
+        if isinstance(state, dict) and "messages" in state and (text := await hooks.turn.take_message()):
             taken.append(hooks.note_user_message(HumanMessage(text)))
         if not taken:
             return await node.ainvoke(state, config)
