@@ -172,9 +172,11 @@ async def test_no_password_is_asked_for_where_typed_characters_are_shown(tmp_pat
 
 async def test_lines_typed_while_an_answer_runs_are_read_in_it_in_order_or_asked_next(tmp_path: Path) -> None:
     go_on = asyncio.Semaphore(0)
+    read: list[list[str]] = []
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
         turn = TurnContext.of(context)
+        read.append([message["content"] for message in context.messages if message["role"] == "user"])
         if (question := context.messages[-1]["content"]) != "hi":
             yield Message(content=f"<{question}>")
             return
@@ -190,7 +192,10 @@ async def test_lines_typed_while_an_answer_runs_are_read_in_it_in_order_or_asked
         await go_on.acquire()
         yield Message(content=" is near.")
 
-    async with asked(tmp_path, ScriptedAgent(script), "hi") as terminal:
+    async with (
+        serving(tmp_path, ScriptedAgent(script)) as service,
+        in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service), "--chat", "c") as terminal,
+    ):
         for shown, line in (("The curtain", "Louder!"), ("slowly", "And clearer."), ("The end", "Encore!")):
             await terminal.shows(shown)
             terminal.types(line)
@@ -201,6 +206,9 @@ async def test_lines_typed_while_an_answer_runs_are_read_in_it_in_order_or_asked
                 await terminal.shows("going up.")
                 go_on.release()
         assert await terminal.ends() == 0
+        await in_pipes(tmp_path, "chat", "scripted", "bye", "--url", url(service), "--chat", "c")
+    said = "hi\n\nLouder!\n\nAnd clearer."
+    assert read == [["hi"], [said, "Encore!"], [said, "Encore!", "bye"]]
     assert terminal.text.splitlines()[1:] == [
         "The curtain",
         "› Louder!",
