@@ -173,21 +173,19 @@ class _Chat:
         self._fields = {"agent": options.agent, "user": user, "chat_id": self.id}
 
     async def ask(self, question: str) -> int:
-        """Send a question and show its answer, then ask the lines that the answer's run has not read.
+        """Send a question and show its answer. Return the command's exit code.
 
-        Return the command's exit code.
+        Lines that the user typed meanwhile and the run has not read are the next question.
         """
-        exit_code = 0
-        while question:
-            self.messages.append({"role": "user", "content": question})
-            ids = {"message_id": uuid4().hex, "run_id": uuid4().hex}
-            request = RunRequest.model_validate({**self._fields, **ids, "messages": self.messages})
-            answer = _ShownRun(self._client, request)
-            exit_code = await answer.show()
-            # From this id, the server finds the calls of the answer in later turns.
-            self.messages.append({"role": "assistant", "id": ids["message_id"], "content": answer.text})
-            question = "\n".join(answer.unread.values())
-        return exit_code
+        self.messages.append({"role": "user", "content": question})
+        ids = {"message_id": uuid4().hex, "run_id": uuid4().hex}
+        request = RunRequest.model_validate({**self._fields, **ids, "messages": self.messages})
+        answer = _ShownRun(self._client, request)
+        exit_code = await answer.show()
+        # From this id, the server finds the calls of the answer in later turns.
+        self.messages.append({"role": "assistant", "id": ids["message_id"], "content": answer.text})
+        unread = "\n".join(answer.unread.values())
+        return await self.ask(unread) if unread else exit_code
 
 
 class _ShownRun:
@@ -316,7 +314,7 @@ class _ShownRun:
         message_id = uuid4().hex
         try:
             sent = await self._client.post(f"/v1/runs/{self._request.run_id}/messages", {"content": line})
-            message_id = str(sent["message_id"])
+            message_id = str(sent.get("message_id"))
         except ServerProblem as problem:
             if problem.code != "run_ending":
                 self._say(f"The server did not accept this: {problem}")
