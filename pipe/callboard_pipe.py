@@ -2739,7 +2739,7 @@ def draw_text(text: str) -> str:
 
 
 def draw_said(text: str) -> str:
-    """Return a message of the user to the run as a quotation, whose letters and digits are those of the message."""
+    """Return a message of the user as a quotation; the server finds the message by the visible characters."""
     visible = "".join(char if char.isprintable() or char == "\n" else " " for char in make_storable(text))
     return SAID + draw_text(visible).replace("\n", "\n> ")
 

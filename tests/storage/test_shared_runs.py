@@ -273,6 +273,8 @@ async def test_every_message_that_any_server_accepts_is_read_also_at_the_end_of_
             assert all(one.status_code in (202, 409) for one in later)
             read = [event.message_id for event in events if isinstance(event, UserMessage)]
             assert read == sorted(accepted)
+            assert {"role": "assistant", "content": "Done."} in model.requests[-1]["messages"]
+            assert model.requests[-1]["messages"][-1]["role"] == "user"
             assert isinstance(events[-1], Done)
 
 

@@ -54,7 +54,7 @@ def replay(
     """
     known = {call.tool_call_id: call for call in calls}
     whole = insert_turns_by_message_id(messages, calls, said)
-    said_by_words = {read_words(one.text): one.text for one in said}
+    said_by_text = {_drop_markup(one.text): one.text for one in said}
     replayed: list[ChatDict] = []
     position = 0
     while position < len(whole):
@@ -67,7 +67,7 @@ def replay(
             replayed += _answer_calls(message, whole[position:end], known, unfinished)
             position = end
         elif isinstance(drawn := message.get(SAID_FIELD), str):
-            text = said_by_words.get(read_words(content_text(message.get("content"))))
+            text = said_by_text.get(_drop_markup(content_text(message.get("content"))))
             replayed.append(
                 {"role": "assistant", "content": drawn}
                 if text is None
@@ -81,9 +81,9 @@ def replay(
     return Replayed(move_parts(kept), _collect_sources(calls, kept))
 
 
-def read_words(text: str) -> str:
-    """Return the letters and digits of a text, which Markdown's escapes do not change."""
-    return "".join(filter(str.isalnum, text))
+def _drop_markup(text: str) -> str:
+    """Return the text of a message without the characters that its quotation may add, and without white space."""
+    return "".join(char for char in text if char.isprintable() and char not in " \xa0*`>")
 
 
 def _replace_text(message: ChatDict, text: str) -> ChatDict:

@@ -22,6 +22,7 @@ from callboard.calls.tool import ClientTool
 from callboard.errors import RunLost, StorageError
 from callboard.models import ChatDict
 from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver
+from callboard.openwebui.details_parser import SAID_FIELD
 from callboard.openwebui.requests import remove_unusable_prompts
 from callboard.redaction import Redaction
 from callboard.runs.call_tracker import CallIds, CallTracker
@@ -390,7 +391,8 @@ def find_question(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | 
     """Return the last message of the user; None if the turn continues, because its question is already stored."""
     if messages[-1]["role"] == "tool":
         return None
-    return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
+    asked = (one for one in reversed(messages) if one["role"] == "user" and SAID_FIELD not in one)
+    return next((message.get("content") for message in asked), None)
 
 
 def is_stored(request: RunRequest) -> bool:

@@ -185,7 +185,7 @@ class Inputs:
 
     async def add_message(self, content: str) -> str:
         """Accept a message of the user for the model, and return its id. Raises `RunEnding`, `StorageError`."""
-        message_id: str | None = uuid4().hex if self._takes_messages else None
+        message_id: str | None = uuid4().hex if self._takes_messages and not self._log.closed else None
         messages: Mapping[str, str] = {message_id: content} if message_id else {}
         if stored_runs := self._shared:
             # With the earlier ones, which other servers may have accepted.
@@ -201,12 +201,13 @@ class Inputs:
         self._unread.update((one, text) for one, text in messages.items() if one not in self._read)
 
     async def take_messages(self, *, is_last: bool = False) -> Sequence[UserMessage]:
-        """Return the messages that the agent has not taken, in order; see `TurnContext.take_messages`."""
-        if is_last and self._takes_messages and (stored_runs := self._shared):
+        """Return the messages that the agent has not taken, in order; see `TakeMessages`."""
+        if is_last and self._takes_messages:
             with suppress(StorageError):
-                self.accept_messages(await stored_runs.close_messages(self._run_id, self._read | self._handed))
+                if stored_runs := self._shared:
+                    self.accept_messages(await stored_runs.close_messages(self._run_id, self._read | self._handed))
+                self._takes_messages = not self._unread.keys() <= self._handed
         new = self._unread.keys() - self._handed
-        self._takes_messages = self._takes_messages and not (is_last and not new)
         self._handed |= new
         return [message for message in self._list_unread() if message.message_id in new]
 
