@@ -163,7 +163,7 @@ class Reasoning(TextEvent):
 
 
 class Rewind(Event):
-    """Withdraws the text and reasoning since the last start or end of a tool call, `user_message`, or start of the run.
+    """Withdraws the text and reasoning since the last call's start or end, `user_message`, or the start of the run.
 
     Calls whose arguments are incomplete, and which have not started, are withdrawn too. Other calls, sources and
     statuses stay.

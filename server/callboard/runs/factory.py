@@ -358,8 +358,7 @@ class RunFactory:
             _log.error("left_run_unreadable", run_id=stored.run_id, exc_info=error)
             left = LeftRun()
         async with self.record_of_left_run(stored, None) as (stored, record):
-            unread = await self._stored_runs.close_messages(stored.run_id, left.read_messages)
-            last = await end_run(record, stored, left, unread, ending)
+            last = await end_run(record, stored, left, ending)
         observed = ObservedRun(stored.run_id, stored.agent_id, stored.chat_id, stored.user_id)
         observers = RunObservers(observed, self._observers)
         observers.tell(RunTakenOver(stored.losses))

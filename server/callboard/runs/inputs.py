@@ -203,10 +203,10 @@ class Inputs:
     async def take_messages(self, *, is_last: bool = False) -> Sequence[UserMessage]:
         """Return the messages that the agent has not taken, in order; see `TakeMessages`."""
         if is_last and self._takes_messages:
-            with suppress(StorageError):
-                if stored_runs := self._shared:
-                    self.accept_messages(await stored_runs.close_messages(self._run_id, self._read | self._handed))
-                self._takes_messages = not self._unread.keys() <= self._handed
+            unread = await self._log.close_messages(self._read | self._handed)
+            self.accept_messages(unread or {})
+            is_complete = unread is not None or not self._log.is_stored
+            self._takes_messages = not (is_complete and self._unread.keys() <= self._handed)
         new = self._unread.keys() - self._handed
         self._handed |= new
         return [message for message in self._list_unread() if message.message_id in new]

@@ -311,7 +311,7 @@ def _add_turn(conversation: Conversation, turn: StoredTurn, left: LeftRun, repea
 
 
 async def end_run(
-    record: RunRecord, stored: StoredRun, left: LeftRun, unread: Mapping[str, str], ending: Error
+    record: RunRecord, stored: StoredRun, left: LeftRun, ending: Error
 ) -> Sequence[Error | ToolCallError | UnreadMessage]:
     """End a run that cannot continue, its open calls and unread messages. Return the new events.
 
@@ -323,6 +323,7 @@ async def end_run(
     answer = left.answer if turn and not rows.ending else ""
     open_calls = {call.tool_call_id: call.tool_name for call in rows.open_calls if not _is_external(call)}
     open_calls |= {call_id: call.name for call_id, call in left.open_calls.items()}
+    unread = await record.close_messages(left.read_messages) or {}
     messages = [UnreadMessage(message_id=message_id, content=content) for message_id, content in unread.items()]
     last: list[Error | ToolCallError | UnreadMessage] = [*_make_ends(open_calls, left.unapproved), *messages, ending]
     _append(record, stored.last_seq, last)

@@ -402,19 +402,17 @@ class StoredRuns:
             self._bus.publish(run_id)
         return message_id, messages
 
-    async def close_messages(self, run_id: str, read: Collection[str]) -> Mapping[str, str]:
-        """Return the messages of a run that are not in `read`, in order; if there are none, the run takes no more."""
+    def close_messages(self, connection: Connection, run_id: str, read: Collection[str]) -> Mapping[str, str]:
+        """Return the messages of a run that are not in `read`, in order; if there are none, the run takes no more.
 
-        def write(connection: Connection) -> Mapping[str, str]:
-            connection.execute(_lock_open(run_id))
-            known = _read_messages(connection, run_id)
-            unread = {one: text for one, text in known.items() if one not in read and one != NO_MORE_MESSAGES}
-            if not unread:
-                row = {"run_id": run_id, "question": NO_MORE_MESSAGES, "answer": GivenAnswer("").to_json()}
-                connection.execute(self._add_questions, row)
-            return unread
-
-        return await self._database.write(write)
+        The transaction has locked the run's row.
+        """
+        known = _read_messages(connection, run_id)
+        unread = {one: text for one, text in known.items() if one not in read and one != NO_MORE_MESSAGES}
+        if not unread:
+            row = {"run_id": run_id, "question": NO_MORE_MESSAGES, "answer": GivenAnswer("").to_json()}
+            connection.execute(self._add_questions, row)
+        return unread
 
     async def list_open_questions(self, chat_id: str, agent_id: str, user_id: str) -> set[tuple[str, str]]:
         """Return the questions of an agent in a user's chat that have no answer, as the ids of run and question."""
