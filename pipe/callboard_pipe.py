@@ -139,6 +139,7 @@ NOT_PARAMETERS = {"model", "messages", "stream", "stream_options", "metadata", "
 # --- Texts ----------------------------------------------------------------------------------------------------------
 
 NOTICE = "> **Callboard:** "  # The server recognises notices by this prefix and removes them before the model reads.
+SAID = "> **You:** "  # Begins a message of the user to the run; the server replays the stored message at this place.
 LABEL = " · "  # Between the title of a call, its argument and notes, on its card and in its label from the server.
 ARGUMENTS_CHANGED = "arguments changed"  # On the card of a call whose arguments the user has changed.
 FROM_TEXT = "from text"  # On the card of a call that the server parsed from the model's text.
@@ -1130,7 +1131,7 @@ class Transcript:
             case "done" | "error":
                 self._apply_ending(event)
             case _:
-                self._apply_waiting(event)
+                self._apply_rare(event)
 
     def _apply_ending(self, event: Json) -> None:
         if event["type"] == "error":
@@ -1144,9 +1145,14 @@ class Transcript:
             self.tasks = tasks
             self.events.append({"type": "chat:message:tasks", "data": {"tasks": tasks}})
 
-    def _apply_waiting(self, event: Json) -> None:
-        """Handle the events of answers that wait for approvals; the last two are only the pipe's own."""
+    def _apply_rare(self, event: Json) -> None:
+        """Handle messages to the run, and the events of answers that wait; the last two are only the pipe's own."""
         match event["type"]:
+            case "user_message":
+                self._append(Notice(text=f"\n{draw_said(event['content'])}\n"))
+                self._set_rewind_point()
+            case "unread_message":
+                self._add_notice(f"The agent has not read this message, send it again: {event['content']}")
             case "parked":
                 self._park(event)
             case "card_end":
@@ -2730,6 +2736,12 @@ NAMED_LINE = re.compile(r"([^\W_](?:[\w-]*[^\W_])?:)(?: |$)")
 def draw_text(text: str) -> str:
     """Return Markdown that Open WebUI draws as this text, with its line breaks and indents; names of arguments bold."""
     return "  \n".join(map(draw_line, show_invisible(text).split("\n")))
+
+
+def draw_said(text: str) -> str:
+    """Return a message of the user as a quotation; the server finds the message by the visible characters."""
+    visible = "".join(char if char.isprintable() or char == "\n" else " " for char in make_storable(text))
+    return SAID + draw_text(visible).replace("\n", "\n> ")
 
 
 def draw_line(line: str) -> str:

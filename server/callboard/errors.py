@@ -3,8 +3,8 @@
     CallboardError: SettingsError, AgentError, RunError, RequestError, StorageError, ModelError, ToolError
     SettingsError: NotSetUp
     AgentError: UnknownAgent, AgentRefused
-    RunError: UnknownRun, RunConflict, RunLost, LogExpired, UnknownInput, UnknownFile, RunTimeout, TooManyRuns,
-        QuotaExceeded, ShuttingDown
+    RunError: UnknownRun, RunConflict, RunEnding, RunLost, LogExpired, UnknownInput, UnknownFile, RunTimeout,
+        TooManyRuns, QuotaExceeded, ShuttingDown
     RequestError: RequestTooLarge, RequestTimeout, ServerBusy, HostRefused, OriginRefused, BodyRefused, UserRefused,
         Unauthorized
     StorageError: UnknownChat, UnknownResponse, UnknownToolCall
@@ -70,6 +70,12 @@ class RunConflict(RunError):
     """Another chat or user has a run with this id, or a run with this id has ended and its events are deleted."""
 
     code = "run_conflict"
+
+
+class RunEnding(RunError):
+    """The run has ended or is about to, so its model reads no more messages."""
+
+    code = "run_ending"
 
 
 class RunLost(RunError):

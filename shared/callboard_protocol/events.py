@@ -163,7 +163,7 @@ class Reasoning(TextEvent):
 
 
 class Rewind(Event):
-    """Withdraws the text and reasoning since the last start or end of a tool call, or since the start of the run.
+    """Withdraws the text and reasoning since the last call's start or end, `user_message`, or the start of the run.
 
     Calls whose arguments are incomplete, and which have not started, are withdrawn too. Other calls, sources and
     statuses stay.
@@ -390,6 +390,22 @@ class Parked(Event):
 
     type: Literal["parked"] = "parked"
     tool_call_ids: Items[str]
+
+
+class UserMessage(Event):
+    """The model reads a message that the user has sent to the run, see `RunMessage`."""
+
+    type: Literal["user_message"] = "user_message"
+    message_id: Name
+    content: Text
+
+
+class UnreadMessage(Event):
+    """The run ends, and its model has not read this message: send it as the next turn."""
+
+    type: Literal["unread_message"] = "unread_message"
+    message_id: Name
+    content: Text
 
 
 class Usage(Event):

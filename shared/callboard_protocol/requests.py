@@ -1,4 +1,4 @@
-"""The bodies of requests: `POST /v1/runs` and `POST /v1/runs/{run_id}/input`."""
+"""The bodies of requests: `POST /v1/runs`, and `/input` and `/messages` of a run."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ __all__ = [
     "InputAnswer",
     "OfferedFunction",
     "OpenWebUITool",
+    "RunMessage",
     "RunRequest",
     "ToolAnswer",
     "ToolCallPart",
@@ -131,6 +132,12 @@ class InputAnswer(Wire):
     request_id: RequestId
     value: Any = None
     asked: bool = True
+
+
+class RunMessage(Wire):
+    """The body of `POST /v1/runs/{run_id}/messages`: a text that the user says while the run works."""
+
+    content: Annotated[str, StringConstraints(pattern=r"\S")]
 
 
 class ToolAnswer(Wire):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from callboard._cli.chat import TAKEN_BACK, make_line, make_visible
 from callboard.agents import AgentLike, RunContext
+from callboard.agents.context import TurnContext
 from callboard.http import sse
 from callboard_protocol import (
     Done,
@@ -34,6 +35,7 @@ from callboard_protocol import (
     ToolCallStart,
     ToolStatus,
     ToolStatusData,
+    UserMessage,
 )
 from examples.demo import demo_agent
 from tests.cli.terminal import Terminal, in_pipes, in_terminal
@@ -168,6 +170,61 @@ async def test_no_password_is_asked_for_where_typed_characters_are_shown(tmp_pat
         assert "<None>" in terminal.text
 
 
+async def test_lines_typed_while_an_answer_runs_are_read_in_it_in_order_or_asked_next(tmp_path: Path) -> None:
+    go_on = asyncio.Semaphore(0)
+    read: list[list[str]] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        turn = TurnContext.of(context)
+        read.append([message["content"] for message in context.messages if message["role"] == "user"])
+        if (question := context.messages[-1]["content"]) != "hi":
+            yield Message(content=f"<{question}>")
+            return
+        yield Message(content="The curtain")
+        for words in (" is slowly", " going up."):
+            await go_on.acquire()
+            yield Message(content=words)
+        await go_on.acquire()
+        for said in await turn.take_messages():
+            yield said
+        await turn.take_messages(is_last=True)
+        yield Message(content="The end")
+        await go_on.acquire()
+        yield Message(content=" is near.")
+
+    async with (
+        serving(tmp_path, ScriptedAgent(script)) as service,
+        in_terminal(tmp_path, "chat", "scripted", "hi", "--url", url(service), "--chat", "c") as terminal,
+    ):
+        for shown, line in (("The curtain", "Louder!"), ("slowly", "And clearer."), ("The end", "Encore!")):
+            await terminal.shows(shown)
+            terminal.types(line)
+            await terminal.shows(f"› {line}")
+            terminal.types("\n")
+            go_on.release()
+            if line == "And clearer.":
+                await terminal.shows("going up.")
+                go_on.release()
+        assert await terminal.ends() == 0
+        await in_pipes(tmp_path, "chat", "scripted", "bye", "--url", url(service), "--chat", "c")
+    said = "hi\n\nLouder!\n\nAnd clearer."
+    assert read == [["hi"], [said, "Encore!"], [said, "Encore!", "bye"]]
+    assert terminal.text.splitlines()[1:] == [
+        "The curtain",
+        "› Louder!",
+        " is slowly",
+        "› And clearer.",
+        " going up.",
+        "· The agent reads: Louder!",
+        "· The agent reads: And clearer.",
+        "The end",
+        "› Encore!",
+        " is near.",
+        "› Encore!",
+        "<Encore!>",
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------- asked
 
 
@@ -228,11 +285,15 @@ async def test_characters_typed_before_the_question_do_not_answer_it(tmp_path: P
     async with asked(tmp_path, ScriptedAgent(script), "hi") as terminal:
         await terminal.shows("Wait.")
         terminal.types("y\n")
+        await terminal.shows("› y")
         asking.set()
         await terminal.shows("Sure?", "[y/N]")
         terminal.types("n\n")
+        # The agent has not read the line, so it is the next question.
+        await terminal.until(lambda: terminal.text.count("[y/N]") == 2)
+        terminal.types("n\n")
         assert await terminal.ends() == 0
-        assert approved == [False]
+        assert approved == [False, False]
 
 
 def asks(*questions: InputRequest) -> Script:
@@ -486,6 +547,7 @@ async def test_nothing_that_a_server_sends_can_control_the_terminal(tmp_path: Pa
 
     async def script(context: RunContext) -> AsyncIterator[Event]:
         yield Status(content=HOSTILE)
+        yield UserMessage(message_id="u", content=HOSTILE)
         yield Plan(steps=(PlanStep(id="1", content=HOSTILE, state="in_progress"),))
         yield Reasoning(content=HOSTILE)
         yield started("a", HOSTILE, **{HOSTILE: HOSTILE})

@@ -121,6 +121,18 @@ class Chat:
         self._answers += 1
         await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
 
+    async def send_now(self, prompt: str) -> None:
+        """Write a message while an answer runs, and press "Send now" at it, where the page keeps it for later."""
+        await self._box.click()
+        await self.page.keyboard.insert_text(prompt)
+        await self.page.keyboard.press("Enter")
+        button = self.page.get_by_role("button", name="Send now")
+        await expect(button).to_be_visible(timeout=TIMEOUT_MS)
+        await self.screenshot("queued-message")
+        self._answers += 1
+        await button.click()
+        await expect(self.page.locator(".chat-assistant")).to_have_count(self._answers, timeout=TIMEOUT_MS)
+
     async def ask(self, prompt: str) -> None:
         """Send a message and wait for the whole answer."""
         await self.send(prompt)

@@ -12,11 +12,13 @@ from dataclasses import replace
 import pytest
 from playwright.async_api import expect
 
+from callboard._endpoint_rules import NO_ANSWER
 from tests.e2e.agents import book
 from tests.e2e.conftest import BOTH, OpenWebUI, webui_client
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.server import Server, Told, spaced_anew
 from tests.e2e.test_restarts import user_id
+from tests.gates import Gate
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120, func_only=True)]
 
@@ -39,6 +41,47 @@ async def test_the_next_turn_is_told_rounds_texts_failures_and_whole_results_as_
     assert first.calls[0].arguments == '{ "word":"apple" }'
     assert first.results[2:] == [book("Emma"), "Error: Ivanhoe is lent to somebody else"]
     assert second.told == [*first.own, Told.user(NEXT)]
+
+
+@BOTH
+async def test_a_message_that_is_sent_now_stops_the_answer_and_the_model_keeps_the_calls_that_have_ended(
+    chat: Chat, pipe: str, server: Server, gate: Gate, rendering: str
+) -> None:
+    await chat.open(f"{pipe}.librarian")
+    await chat.send("look up apple, then listen for birds")
+    await chat.wait_for_chip("Listening")
+    await chat.send_now("look up pear")
+    await chat.wait_until_finished()
+    await chat.screenshot(f"sent-now-{rendering}")
+    first, second = server.turns
+    question, looked_up, entry, *_ = first.requests[-1]
+    *told, bridge, now = second.told
+    assert told[:3] == [question, looked_up, entry]
+    assert ([call.name for call in told[3].calls], told[4].role) == (["listen"], "tool")
+    assert "stopped" in told[4].content or "cancelled" in told[4].content
+    assert (bridge.content, now) == (NO_ANSWER, Told.user("look up pear"))
+    assert [call.name for call in second.calls] == ["look_up"]
+
+
+@BOTH
+async def test_a_message_to_the_run_is_quoted_where_the_model_read_it_and_replayed_there(
+    chat: Chat, pipe: str, server: Server, open_webui: OpenWebUI, gate: Gate, rendering: str
+) -> None:
+    await chat.open(f"{pipe}.librarian")
+    await chat.send("look up apple, then listen for birds")
+    await chat.wait_for_chip("Listening")
+    said = "look up pear, then say so and look up fig"
+    await server.say(chat.chat_id, await user_id(open_webui), said)
+    gate.open()
+    await chat.wait_until_finished()
+    await chat.screenshot(f"said-{rendering}")
+    assert f"You: {said}" in (await chat.text()).replace("\u200b", "")
+    await chat.reload()
+    await chat.ask(NEXT)
+    _, after, following = server.turns
+    assert [call.name for message in after.told for call in message.calls] == ["look_up", "listen"]
+    assert after.told[-2:] == [Told("assistant", NO_ANSWER), Told.user(said)]
+    assert following.told == [*after.told[:-1], *after.own, Told.user(NEXT)]
 
 
 @BOTH

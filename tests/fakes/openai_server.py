@@ -123,7 +123,7 @@ def usage(prompt: int, completion: int, **more: object) -> Body:
 class OpenAIServer:
     """The server; use it as an asynchronous context manager.
 
-    `hanging` is set once an answer has gone silent, `disconnected` once a client went away
+    `is_asked` is set by each request, `hanging` once an answer has gone silent, `disconnected` once a client went away
     from such an answer. A test that clears `may_answer` holds the answers until it sets it again.
     """
 
@@ -132,10 +132,12 @@ class OpenAIServer:
         self.asked: list[Asked] = []
         self.headers: list[dict[str, str]] = []
         self.base_url = ""
+        self.is_asked = asyncio.Event()
         self.hanging = asyncio.Event()
         self.disconnected = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self._news = asyncio.Event()
         self._script = script
         self._models = models
         self._pages = pages or {}
@@ -148,6 +150,12 @@ class OpenAIServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self._server.__aexit__()
+
+    async def until_asked(self, times: int) -> None:
+        """Wait until as many requests for an answer have come."""
+        while len(self.requests) < times:
+            self._news.clear()
+            await self._news.wait()
 
     def _next(self, body: Body) -> Answer:
         if callable(self._script):
@@ -171,7 +179,9 @@ class OpenAIServer:
             await self._show(asked, receive, send)
             return
         self.requests.append(body)
+        self.is_asked.set()
         self.headers.append(headers)
+        self._news.set()
         await self.may_answer.wait()
         match self._next(body):
             case Refusal() | Silence() | Raw() as other:

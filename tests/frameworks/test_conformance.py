@@ -1,7 +1,7 @@
 """Every scenario runs through the built-in loop and every adapter, and a listener sees the same events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from callboard._endpoint_rules import NO_ANSWER
 from callboard.agents import AgentLike, RunContext
 from callboard.calls.approval import REFUSED, TOOL_CHANGED
 from callboard.models import ChatDict, ScriptedModel, TokenUsage
@@ -29,9 +30,10 @@ from callboard_protocol import (
     ToolRequest,
     ToolStatus,
     Usage,
+    UserMessage,
 )
 from tests.fakes.openai_server import Body, OpenAIServer, call, chunks, finish, text
-from tests.frameworks import agno_agents, langgraph_agents
+from tests.frameworks import agno_agents, langgraph_agents, openai_agents_stage
 from tests.frameworks.columns import FRAMEWORKS, Column
 from tests.frameworks.scenario import ADD, INSTRUCTIONS, calls, says, scenario
 from tests.frameworks.scenarios import SCENARIOS, Scenario
@@ -39,7 +41,7 @@ from tests.frameworks.stage import Framework, Performance, is_system, perform
 from tests.frameworks.toolbox import Toolbox
 from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
 from tests.runs.promises import check
-from tests.serving import numbered, request, serving
+from tests.serving import Service, numbered, request, serving
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 
@@ -332,6 +334,229 @@ async def test_always_answers_the_other_waiting_calls_of_the_tool(framework: Col
         while not isinstance((await events_of_run(service))[-1], Done):
             pass
     assert sorted(toolbox.wiped) == ["C", "D"]
+
+
+# --- Messages that the user sends to a running agent -----------------------------------------------------------------
+
+
+async def say(service: Service, *texts: str) -> None:
+    for words in texts:
+        sent = await service.client.post("/v1/runs/r/messages?user_id=ann", json={"content": words})
+        assert sent.status_code == 202, sent.text
+
+
+def outline(body: Body) -> list[str]:
+    """The texts and results of a request, without what stands only between a result and a message of the user."""
+    lines: list[str] = []
+    for message in body["messages"]:
+        words = content_text(message.get("content"))
+        match message["role"]:
+            case "assistant" | "tool" if words and words != NO_ANSWER:
+                lines.append(words)
+            case "user":
+                lines += [f"user: {line}" for line in words.split("\n") if line]
+    return lines
+
+
+def asked(**fields: Any) -> dict[str, Any]:
+    return request(agent="agent", run_id="r", chat_id="c", message_id="m", user={"id": "ann"}, **fields)
+
+
+@pytest.mark.parametrize("tool", ["held", "wipe"])
+@every_framework
+async def test_two_messages_to_a_run_are_read_after_its_round_and_replayed_there(
+    framework: Column, tool: str, tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    made = call(tool, '{"disk": "C"}' if tool == "wipe" else "{}", index=1, call_id="c1")
+    script = [
+        chunks(text("I do it. "), ADDS, made, finish("tool_calls")),
+        calls(ADD, first=2),
+        says("Done."),
+        says("Yes."),
+    ]
+    seen: list[Event] = []
+    async with (
+        OpenAIServer(script) as model,
+        framework.agent(model.base_url, ["add", tool], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        async with service.client.stream("POST", "/v1/runs", json=asked()) as response:
+            async for _, event in numbered(response):
+                seen.append(event)
+                if isinstance(event, InputRequest):
+                    await say(service, "Also B.", "And C.")
+                    await answer(service, event.request_id, True)
+                elif isinstance(event, ToolCallStart) and event.tool_name == "held":
+                    await say(service, "Also B.", "And C.")
+                    toolbox.gate.set()
+        check(list(enumerate(seen, 1)))
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "id": "m", "content": "I do it. Done."}]
+        again = {"messages": [*said, {"role": "user", "content": "Really?"}], "run_id": "s", "message_id": "n"}
+        await service.events({**asked(), **again})
+    result = "C is empty" if tool == "wipe" else "let go"
+    first = ["user: hi", "I do it. ", "5", result, "user: Also B.", "user: And C."]
+    assert [outline(body) for body in model.requests[1:3]] == [first, [*first, "5"]]
+    later = [line for line in first if line != "I do it. "]
+    assert outline(model.requests[3]) == [*later, "5", "I do it. Done.", "user: Really?"]
+    kinds = [
+        event.type for event in seen if isinstance(event, ToolCallStart | ToolCallComplete | UserMessage | Message)
+    ]
+    places = [place for place, kind in enumerate(kinds) if kind == "user_message"]
+    assert kinds.index("tool_call_start", places[1]) == places[1] + 1 == places[0] + 2
+    assert [event.content for event in seen if isinstance(event, UserMessage)] == ["Also B.", "And C."]
+
+
+@every_framework
+async def test_messages_during_the_last_text_are_answered_in_the_same_run(framework: Column, tmp_path: Path) -> None:
+    script = [calls(ADD, before="I add. "), says("It is 5."), calls(ADD, first=1), says("Both are 5."), says("Yes.")]
+    seen: list[Event] = []
+    async with (
+        OpenAIServer(script) as model,
+        framework.agent(model.base_url, ["add"], Toolbox()) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        async with service.client.stream("POST", "/v1/runs", json=asked()) as response:
+            async for _, event in numbered(response):
+                seen.append(event)
+                if isinstance(event, ToolCallStart) and len(model.requests) == 1:
+                    model.may_answer.clear()
+                if isinstance(event, ToolCallComplete) and not model.may_answer.is_set():
+                    await model.until_asked(2)
+                    await say(service, "Once more.", "Quickly.")
+                    model.may_answer.set()
+        check(list(enumerate(seen, 1)))
+        said = [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "id": "m", "content": "I add. It is 5.Both are 5."},
+        ]
+        again = {"messages": [*said, {"role": "user", "content": "Really?"}], "run_id": "s", "message_id": "n"}
+        await service.events({**asked(), **again})
+        late = await service.client.post("/v1/runs/r/messages?user_id=ann", json={"content": "Late."})
+    first = ["user: hi", "I add. ", "5", "It is 5.", "user: Once more.", "user: Quickly."]
+    assert [outline(body) for body in model.requests[2:4]] == [first, [*first, "5"]]
+    # The client's message has the whole text.
+    said_first = ["user: hi", "5", "user: Once more.", "user: Quickly.", "5"]
+    assert outline(model.requests[4]) == [*said_first, "I add. It is 5.Both are 5.", "user: Really?"]
+    assert isinstance(seen[-1], Done)
+    assert late.status_code == 409
+
+
+@every_framework
+async def test_messages_survive_the_kill_of_their_server_and_are_read_once(framework: Column, tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    wipes = [chunks(call("wipe", f'{{"disk": "{at}"}}', call_id=f"c{at}"), finish("tool_calls")) for at in "CD"]
+
+    async def when_asked(service: Service, question: InputRequest) -> bool:
+        if question.tool_call_id == "cC":
+            await say(service, "Also D.")
+            await answer(service, question.request_id, True)
+            return False
+        await say(service, "And E.")
+        return await kill(tmp_path / "killed", tmp_path / "next")
+
+    async with (
+        OpenAIServer([*wipes, says("Done."), says("F too.")]) as model,
+        framework.agent(model.base_url, ["wipe"], toolbox) as agent,
+    ):
+        async with serving(tmp_path / "killed", agent) as service:
+            await begin(service, when_asked)
+        async with serving(tmp_path / "next", agent) as service:
+            model.may_answer.clear()
+            await answer(service, "approve:cD", True)
+            await model.until_asked(3)
+            await say(service, "And F.")
+            model.may_answer.set()
+            seen = await events_of_run(service)
+    second = ["user: hi", "C is empty", "user: Also D."]
+    third = [*second, "D is empty", "user: And E."]
+    assert [outline(body) for body in model.requests[1:]] == [second, third, [*third, "Done.", "user: And F."]]
+    assert [event.content for event in seen if isinstance(event, UserMessage)] == ["Also D.", "And E.", "And F."]
+
+
+def agno_with_hook(check: Callable[[str], None], *tools: Any) -> Framework:
+    def read(run_input: Any) -> None:
+        check(run_input.input_content)
+
+    return agno_agents.solo(*tools, pre_hooks=[read])
+
+
+def graph_with_middleware(check: Callable[[str], None], *tools: Any) -> Framework:
+    from langchain.agents.middleware import before_agent
+
+    @before_agent
+    def read(state: Any, runtime: Any) -> None:
+        check(state["messages"][-1].text)
+
+    return langgraph_agents.solo(*tools, middleware=[read])
+
+
+def agents_with_guardrail(check: Callable[[str], None], *tools: Any) -> Framework:
+    from agents import GuardrailFunctionOutput, input_guardrail
+
+    @input_guardrail(run_in_parallel=False)
+    async def read(context: Any, agent: Any, given: Any) -> Any:
+        check(given[-1]["content"])
+        return GuardrailFunctionOutput(None, tripwire_triggered=False)
+
+    return openai_agents_stage.solo(*map(openai_agents_stage.tool_of, tools), input_guardrails=[read])
+
+
+@pytest.mark.parametrize("make", [agno_with_hook, graph_with_middleware, agents_with_guardrail])
+async def test_agent_that_checks_what_the_user_says_first_checks_messages_too(make: Any, tmp_path: Path) -> None:
+    checked: list[str] = []
+    toolbox = Toolbox()
+    made: Framework = make(checked.append, toolbox.plain("held"))
+    async with (
+        OpenAIServer([calls(("held", "{}")), says("Done."), says("Yes.")]) as model,
+        made.agent(model.base_url, ["held"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+        service.client.stream("POST", "/v1/runs", json=asked()) as response,
+    ):
+        async for _, event in numbered(response):
+            if isinstance(event, ToolCallStart):
+                await say(service, "Also B.", "And C.")
+                toolbox.gate.set()
+    assert checked == ["hi", "Also B.\n\nAnd C."]
+    first = ["user: hi", "let go"]
+    assert [outline(body) for body in model.requests[1:]] == [first, [*first, "Done.", "user: Also B.", "user: And C."]]
+
+
+def guarded_agent(tool: Any) -> Framework:
+    from agno.guardrails import PIIDetectionGuardrail
+
+    return agno_agents.solo(tool, pre_hooks=[PIIDetectionGuardrail()])
+
+
+def masking_graph(tool: Any) -> Framework:
+    from langchain.agents.middleware import PIIMiddleware
+
+    return langgraph_agents.solo(tool, middleware=[PIIMiddleware("email")])
+
+
+@pytest.mark.parametrize("make", [guarded_agent, masking_graph])
+async def test_message_that_a_filter_refuses_or_changes_is_not_shown_to_the_model_later(
+    make: Any, tmp_path: Path
+) -> None:
+    toolbox = Toolbox()
+    made: Framework = make(toolbox.plain("held"))
+    async with (
+        OpenAIServer([calls(("held", "{}")), says("Done."), says("Yes.")]) as model,
+        made.agent(model.base_url, ["held"], toolbox) as agent,
+        serving(tmp_path, agent) as service,
+    ):
+        async with service.client.stream("POST", "/v1/runs", json=asked()) as response:
+            async for _, event in numbered(response):
+                if isinstance(event, ToolCallStart):
+                    await say(service, "Also B.", "And mail a@b.com.")
+                    toolbox.gate.set()
+        said = [{"role": "user", "content": "hi"}, {"role": "assistant", "id": "m", "content": "Done."}]
+        again = {"messages": [*said, {"role": "user", "content": "Really?"}], "run_id": "s", "message_id": "n"}
+        await service.events({**asked(), **again})
+    shown = [line for body in model.requests for line in outline(body) if line.startswith("user: ")]
+    assert "user: Really?" in shown
+    assert [line for line in shown if "@" in line] == []
+    assert ("user: And mail [REDACTED_EMAIL]." in shown) == (make is masking_graph)
 
 
 # --- Open WebUI's tools, which the test runs as its client -----------------------------------------------------------

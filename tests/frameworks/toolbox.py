@@ -73,6 +73,11 @@ class Toolbox:
                 await asyncio.wait_for(self.gate.wait(), GATE_SECONDS)
             return a + b
 
+        async def held() -> str:
+            """Holds until it is let go."""
+            await self.gate.wait()
+            return "let go"
+
         async def wait() -> str:
             """Waits for ever."""
             report_status("processing", "waiting")
@@ -87,7 +92,7 @@ class Toolbox:
             self.wiped.append(disk)
             return f"{disk} is empty"
 
-        tools = (add, archive, drive, interrupt, interrupt_in_thread, kaboom, slow_add, travel, wait, wipe)
+        tools = (add, archive, drive, held, interrupt, interrupt_in_thread, kaboom, slow_add, travel, wait, wipe)
         self._tools: dict[str, Callable[..., Any]] = {tool.__name__: tool for tool in tools}
 
     def plain(self, name: str) -> Callable[..., Any]:

@@ -83,7 +83,7 @@ REPLAYS: dict[str, tuple[list[dict[str, Any]], list[HistoryCall], list[dict[str,
     "an empty answer between questions is a turn without an answer": (
         [USER, said("", id="m"), USER],
         [stored("a", None, message_id="m")],
-        [USER, said("(This turn ended here, without an answer.)"), USER],
+        [USER, said("(There was no answer before the next message.)"), USER],
     ),
     "texts and parts of questions are joined in order": (
         [{**USER, "content": content} for content in ("a", "b", [TEXT], None, "d")],

@@ -113,3 +113,15 @@ def test_long_chats_of_like_answers_are_restored_in_linear_time() -> None:
     sent = [message for _ in range(20_000) for message in (user("go"), assistant("Done."))]
     kept = [stored(str(number), "go", f"c{number}", place=number + 1) for number in range(20_000)]
     assert ids(insert_turns_by_text(sent, kept)) == [f"c{number}" for number in range(20_000)]
+
+
+def test_a_message_to_the_run_is_between_the_texts_of_its_answer() -> None:
+    turn = StoredTurn("1", "go", (StoredRound("One. ", (), "And then?"),), "Two.")
+    answer = {"role": "assistant", "content": "One. Two."}
+    asked = {"role": "user", "content": "go"}
+    assert insert_turns_by_text([asked, answer], [turn]) == [
+        asked,
+        {"role": "assistant", "content": "One. "},
+        {"role": "user", "content": "And then?"},
+        {"role": "assistant", "content": "Two."},
+    ]

@@ -62,6 +62,7 @@ def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
         ("POST", "/v1/runs/{run_id}/input"): Wanted(
             "POST", "/v1/runs/waiting/input", {"request_id": "q", "value": True}
         ),
+        ("POST", "/v1/runs/{run_id}/messages"): Wanted("POST", "/v1/runs/waiting/messages", {"content": "hi"}),
         ("POST", "/v1/runs/{run_id}/cancel"): Wanted("POST", "/v1/runs/waiting/cancel"),
         ("DELETE", "/v1/user-data"): Wanted("DELETE", "/v1/user-data?user_id=u"),
         ("DELETE", "/v1/chats"): Wanted("DELETE", "/v1/chats?user_id=u"),

@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from callboard._history.endpoint_rules import NO_ANSWER
+from callboard._endpoint_rules import NO_ANSWER
 from callboard.agents import RunContext
 from callboard.errors import ModelRateLimited
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart

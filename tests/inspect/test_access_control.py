@@ -190,12 +190,13 @@ async def test_if_open_webui_signs_the_pages_change_nothing_of_a_user(tmp_path: 
                 page = (await client.get(httpx.URL(f"/inspect/{path}").copy_merge_params(shown))).text
                 seen |= set(re.findall(r">(\w+)</button>", page))
                 assert ("because Open WebUI signs" in page) is (user is not None), path
-            assert seen == (set() if user else {"Stop", "Forget"})
+            assert seen == (set() if user else {"Stop", "Forget", "Send"})
             [token, *_] = re.findall('name="token" value="([^"]+)"', page)
             approve = f"/approve?run=r&question=q&value=yes&of={user or ''}"
             forms = {
                 approve: {},
                 f"/stop?run=r&of={user or ''}": {},
+                f"/say?run=r&of={user or ''}": {"content": "Allow it."},
                 "/revoke": {"chat": "c", "agent": "scripted", "tool": "look"},
                 "/forget": {"chat": "c", "sure": "yes"},
             }

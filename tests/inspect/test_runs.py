@@ -85,6 +85,34 @@ async def test_page_of_a_running_run_is_live_and_stops_it(looking: Looking, tmp_
         await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
 
 
+async def test_a_message_that_is_sent_on_the_page_is_in_the_timeline_after_a_restart_too(tmp_path: Path) -> None:
+    is_working, may_end = asyncio.Event(), asyncio.Event()
+
+    async def listen(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="I look. ")
+        is_working.set()
+        await may_end.wait()
+        for said in await context.take_messages():
+            yield said
+        yield Message(content="Both.")
+
+    async with serving(tmp_path, ScriptedAgent(listen)) as service:
+        running = asyncio.create_task(service.events(request(chat_id="c", run_id="r", user={"id": "ann"})))
+        await is_working.wait()
+        form_page = (await service.client.get("/inspect/run?id=r&chat=c")).text
+        [token, *_] = re.findall('name="token" value="([^"]+)"', form_page)
+        form = {"token": token, "content": "The <b>cellar</b> too."}
+        assert (await service.client.post("/inspect/say?run=r&of=ann", data=form)).status_code == 303
+        may_end.set()
+        await running
+        pages = [await read(service, "run?id=r&chat=c")]
+    async with serving(tmp_path, ScriptedAgent(listen)) as service:
+        pages.append(await read(service, "run?id=r&chat=c"))
+    for page in pages:
+        assert "The user: The <b>cellar</b> too." in page
+        assert "I look. Both." in page
+
+
 async def test_cost_of_a_run_and_of_a_request_is_shown_if_the_endpoint_reports_it(tmp_path: Path) -> None:
     asked = chunks(call("remember_number", '{"number": 6}', call_id="c1"), finish("tool_calls"), usage(9, 2, cost=0.25))
     answers = [asked, chunks(text("Done."), finish("stop"), usage(20, 3, cost=0.0000004))]

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import update
 
+from callboard import Agent, tool
+from callboard._endpoint_rules import NO_ANSWER
 from callboard._history import HistoryCall, Turn
 from callboard.agents import RunContext
 from callboard.errors import RunLost
@@ -25,8 +28,11 @@ from callboard_protocol import (
     Message,
     ToolCallComplete,
     ToolCallStart,
+    UnreadMessage,
+    UserMessage,
     encode,
 )
+from tests.fakes.openai_server import OpenAIServer, call, chunks, finish, text
 from tests.runs.promises import check
 from tests.scraping import scrape
 from tests.serving import ScriptedAgent, Service, database_of, numbered, request, serving
@@ -178,6 +184,123 @@ async def test_a_run_whose_events_are_gone_is_not_started_again(tmp_path: Path, 
         assert "its events are deleted" in refused.json()["error"]["message"]
         await other.events({**body(), "run_id": "another"})
     assert play.runs == 2
+
+
+LOOK = chunks(text("I look. "), call("look", "{}", call_id="c1"), finish("tool_calls"))
+SAID = [{"role": "assistant", "content": NO_ANSWER}, {"role": "user", "content": "Also the last row.\n\nBe quick."}]
+
+
+@asynccontextmanager
+async def two_servers_of_an_agent(
+    folder: Path, database_url: str, model: OpenAIServer, going_on: asyncio.Event
+) -> AsyncIterator[tuple[Service, Service]]:
+    """Two servers of an agent whose tool `look` waits until the event."""
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        await going_on.wait()
+        return "found"
+
+    settings = {"database_url": database_url, "model_base_url": model.base_url, "model": "m"}
+    async with (
+        serving(folder / "one", Agent("scripted", tools=[look]), **settings) as one,
+        serving(folder / "other", Agent("scripted", tools=[look]), **settings) as other,
+    ):
+        yield one, other
+
+
+async def say(service: Service, content: str, run_id: str = "run", user: str = "ann") -> httpx.Response:
+    return await service.client.post(f"/v1/runs/{run_id}/messages", params={"user_id": user}, json={"content": content})
+
+
+async def test_messages_to_a_run_are_read_in_order_after_the_round_and_replayed_there(
+    tmp_path: Path, database_url: str
+) -> None:
+    answers = [LOOK, LOOK, chunks(text("There."), finish("stop")), chunks(text("Yes."), finish("stop"))]
+    going_on = asyncio.Event()
+    async with (
+        OpenAIServer(answers) as model,
+        two_servers_of_an_agent(tmp_path, database_url, model, going_on) as (one, other),
+    ):
+        seen: list[tuple[int, Event]] = []
+        async with one.client.stream("POST", "/v1/runs", json=body()) as response:
+            async for seq, event in numbered(response):
+                seen.append((seq, event))
+                if isinstance(event, ToolCallStart) and not going_on.is_set():
+                    assert (await say(other, "No.", user="bob")).status_code == 404
+                    accepted = [await say(other, "Also the last row."), await say(one, "Be quick.")]
+                    assert [one.status_code for one in accepted] == [202, 202]
+                    going_on.set()
+        check(seen)
+        said = [event for _, event in seen if isinstance(event, UserMessage)]
+        assert [one.message_id for one in said] == [one.json()["message_id"] for one in accepted]
+        late = await say(other, "And now?")
+        assert (late.status_code, late.json()["error"]["code"]) == (409, "run_ending")
+        roles = [[message["role"] for message in asked["messages"]] for asked in model.requests[:3]]
+        assert roles[1] == ["user", "assistant", "tool", "assistant", "user"]
+        assert model.requests[1]["messages"][-2:] == SAID
+        assert roles[2] == [*roles[1], "assistant", "tool"]
+        # A client that sends only the text of the answer, with its id.
+        answer = {"role": "assistant", "content": "I look. I look. There.", "id": "message"}
+        asked = [*body()["messages"], answer, {"role": "user", "content": "Sure?"}]
+        await other.events({**body(), "run_id": "next", "message_id": "next", "messages": asked})
+        assert model.requests[-1]["messages"][3:5] == SAID
+        assert [message["role"] for message in model.requests[-1]["messages"]] == [*roles[2], "assistant", "user"]
+        rows = (await one.client.get("/v1/chats/chat/messages?user_id=ann")).json()["messages"]
+        assert [row["content"] for row in rows if row["role"] == "user"][1:3] == ["Also the last row.", "Be quick."]
+
+
+async def test_every_message_that_any_server_accepts_is_read_also_at_the_end_of_the_run(
+    tmp_path: Path, database_url: str
+) -> None:
+    going_on = asyncio.Event()
+    async with (
+        OpenAIServer(lambda _: chunks(text("Done."), finish("stop"))) as model,
+        two_servers_of_an_agent(tmp_path, database_url, model, going_on) as (one, other),
+    ):
+        for number in range(3):
+            run_id = f"run-{number}"
+            model.is_asked.clear()
+            model.may_answer.clear()
+            asking = asyncio.create_task(one.events({**body(), "run_id": run_id, "message_id": run_id}))
+            await model.is_asked.wait()
+            first = await say(other, "first", run_id)
+            model.may_answer.set()
+            later = await asyncio.gather(*(say((one, other)[n % 2], str(n), run_id) for n in range(12)))
+            events = await asking
+            accepted = [one.json()["message_id"] for one in (first, *later) if one.status_code == 202]
+            assert all(one.status_code in (202, 409) for one in later)
+            read = [event.message_id for event in events if isinstance(event, UserMessage)]
+            assert read == sorted(accepted)
+            assert {"role": "assistant", "content": "Done."} in model.requests[-1]["messages"]
+            assert model.requests[-1]["messages"][-1]["role"] == "user"
+            assert isinstance(events[-1], Done)
+
+
+@pytest.mark.parametrize("fields", [{}, {"chat_id": None}])
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_a_message_that_the_agent_does_not_read_is_sent_back_before_the_end(
+    tmp_path: Path, fields: dict[str, Any], is_stopped: bool
+) -> None:
+    play = Play()
+    async with serving(tmp_path, ScriptedAgent(play.script)) as service:
+        seen: list[tuple[int, Event]] = []
+        async with service.client.stream("POST", "/v1/runs", json={**body(), **fields}) as response:
+            async for seq, event in numbered(response):
+                seen.append((seq, event))
+                if isinstance(event, ToolCallStart):
+                    accepted = await say(service, "My key is sk-123456789012345678901234. \x00")
+                    if is_stopped:
+                        await service.client.post("/v1/runs/run/cancel", params={"user_id": "ann"})
+                    play.going_on.set()
+        check(seen)
+        [unread] = [event for _, event in seen if isinstance(event, UnreadMessage)]
+        assert unread.message_id == accepted.json()["message_id"]
+        assert unread.content == "My key is sk-123456789012345678901234. \ufffd"
+        assert (await say(service, "Too late.")).status_code == 409
+        for content, status in (("", 422), (" \n", 422), ("x" * 70_000, 413)):
+            assert (await say(service, content)).status_code == status
 
 
 RUN = StoredRun("run", "agent", "chat", "message", "ann")

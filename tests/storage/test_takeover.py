@@ -34,6 +34,7 @@ from callboard_protocol import (
     Event,
     InputRequest,
     Message,
+    Rewind,
     RunRequest,
     RunStart,
     ToolCallArgsDelta,
@@ -43,6 +44,8 @@ from callboard_protocol import (
     ToolRequest,
     ToolStatus,
     ToolStatusData,
+    UnreadMessage,
+    UserMessage,
     encode,
 )
 from callboard_protocol.events import APPROVAL_PREFIX
@@ -404,6 +407,45 @@ async def test_run_continues_from_its_state_and_no_call_runs_twice(tmp_path: Pat
     assert state.results in (None, results)
 
 
+async def test_each_message_that_a_killed_server_has_accepted_is_read_once(tmp_path: Path) -> None:
+    seen: list[tuple[int, Event]] = []
+    async with OpenAIServer([calls("look"), says("Seat"), ANSWER]) as model:
+        settings = {"model_base_url": model.base_url, "model": "m"}
+        names = {"agent": "careful", "run_id": "run", "chat_id": "chat", "message_id": "message"}
+        model.may_answer.clear()
+        async with serving(tmp_path / "gone", Seats().agent(), drain_seconds=0, **settings) as service:
+
+            async def say(content: str) -> None:
+                said = await service.client.post("/v1/runs/run/messages?user_id=ann", json={"content": content})
+                assert said.status_code == 202
+
+            async with service.client.stream("POST", "/v1/runs", json=request(**names, user={"id": "ann"})) as response:
+                async for one in numbered(response):
+                    seen.append(one)
+                    if isinstance(one[1], RunStart):
+                        await model.is_asked.wait()
+                        await say("By the window.")
+                        model.may_answer.set()
+                    if isinstance(one[1], Message):
+                        await say("And quickly.")
+                        break
+            await wait_until_stored(service, seen[-1][0])
+            copy(tmp_path / "gone" / "callboard.db", tmp_path / "next" / "callboard.db")
+        async with serving(tmp_path / "next", Seats().agent(), **settings) as service:
+            url = f"/v1/runs/run/events?user_id=ann&after={len(seen)}"
+            async with service.client.stream("GET", url) as response:
+                seen += [one async for one in numbered(response)]
+            rows = (await service.client.get("/v1/chats/chat/messages?user_id=ann")).json()["messages"]
+    check(seen)
+    shown = [event.type for _, event in seen if isinstance(event, UserMessage | Message | Rewind)]
+    assert shown == ["user_message", "message", "rewind", "user_message", "message"]
+    told = model.requests[2]["messages"]
+    assert told[:-1] == model.requests[1]["messages"][:-1]
+    assert told[-1] == {"role": "user", "content": "By the window.\n\nAnd quickly."}
+    texts = [row["content"] for row in rows if row["role"] != "tool" and row["content"]]
+    assert texts == ["hi", "By the window.", "And quickly.", "Seat 7 is yours."]
+
+
 # ------------------------------------------------------------------------------------------------ agents by hand
 
 
@@ -464,9 +506,13 @@ async def test_run_of_an_agent_that_does_not_say_that_it_can_continue_is_ended(
     tmp_path: Path, agent: AgentLike
 ) -> None:
     seen = await leave(tmp_path, agent, is_(ToolStatus))
+    store = await Store.open(f"sqlite:///{tmp_path / 'next' / 'callboard.db'}")
+    message_id, _ = await store.stored_runs("client").add_message("run", "Hurry.")
+    await store.close()
     rest = await read_rest(tmp_path / "next", agent, len(seen))
     check([*seen, *rest])
-    [(_, closed), (_, last)] = rest
+    [(_, closed), (_, unread), (_, last)] = rest
+    assert unread == UnreadMessage(message_id=str(message_id), content="Hurry.")
     assert isinstance(closed, ToolCallError)
     assert isinstance(last, Error)
     assert (closed.code, last.code, "'scripted' cannot continue" in last.message) == (

@@ -12,6 +12,7 @@ from sqlalchemy import select, update
 
 from callboard import Agent, Skill, ToolResult, tool
 from callboard._application.retention import drop_expired
+from callboard._endpoint_rules import NO_ANSWER
 from callboard.calls.approval import ANSWERED_INSTEAD, REFUSED, REFUSED_IN_INSPECTOR, TOOL_CHANGED_SINCE_QUESTION
 from callboard.runs.forgetting import END_RUNS_SECONDS, forget_user
 from callboard.runs.grants import Grants
@@ -187,6 +188,8 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
         assert list(one.state.runs) == []
         # It stays parked: a client that listens again gets nothing.
         assert await read(one, seen[-1][0]) == []
+        said = await one.client.post("/v1/runs/run/messages?user_id=ann", json={"content": "In cash."})
+        assert said.status_code == 202
     async with serve("other", max_user_calls_per_day=1) as other:
         assert till.paid == []
         [waiting] = await list_approvals(other)
@@ -206,7 +209,8 @@ async def test_a_run_whose_approval_nobody_can_give_is_parked_and_another_server
     [asked] = [event for event in events if isinstance(event, InputRequest)]
     assert asked.can_wait
     assert till.paid == [7]
-    assert model.requests[1]["messages"][-1]["content"] == "Seat 7 is paid back."
+    told = [message["content"] for message in model.requests[1]["messages"]]
+    assert told[-3:] == ["Seat 7 is paid back.", NO_ANSWER, "In cash."]
 
 
 @ON_SQLITE

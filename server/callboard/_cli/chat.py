@@ -12,19 +12,20 @@ import secrets
 import signal
 import sys
 import termios
+import tty
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from io import TextIOWrapper
 from itertools import groupby
 from textwrap import indent
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
 import regex
 from prompt_toolkit import PromptSession
-from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead, store_typeahead
 from prompt_toolkit.utils import is_dumb_terminal
 from pydantic import ValidationError
 from rich.console import Console
@@ -53,6 +54,7 @@ from callboard_protocol import (
     Source,
     Status,
     User,
+    UserMessage,
     decode,
 )
 
@@ -69,6 +71,7 @@ LOST = "The connection to the server was lost, and with it the rest of the answe
 TAKEN_BACK = "The answer starts again. Ignore the text above that follows the last tool call."
 PROMPTS = {"confirmation": "  Yes or no? [y/N] ", "input": "  > ", "password": "  (not shown) > "}
 APPROVAL_PROMPT = "  Yes, no, or what to do instead? [y/N] "
+SAY_PROMPT = "› "
 ALWAYS_PROMPT = "  Yes, no, always in this chat, or what to do instead? [y/N/a] "
 
 # Except line feeds, tabs, and two zero-width characters that some scripts and emoji need.
@@ -123,11 +126,11 @@ async def _run_chat(settings: Settings, options: argparse.Namespace) -> int:
             if not (question := question or sys.stdin.buffer.read().decode("utf-8", "replace").strip()):
                 raise CallboardError("there is no question: standard input is empty")
             return await chat.ask(question)
-        print("Ctrl-C stops an answer, Ctrl-D ends the chat.", file=sys.stderr)
+        print("A line that you type reaches a running answer. Ctrl-C stops it, Ctrl-D ends the chat.", file=sys.stderr)
         session: PromptSession[str] = PromptSession()
         with suppress(EOFError):
             while True:
-                if line := (await session.prompt_async("› ", handle_sigint=False)).strip():
+                if line := (await session.prompt_async(SAY_PROMPT, handle_sigint=False)).strip():
                     await chat.ask(line)
         return 0
 
@@ -147,12 +150,13 @@ def _read_user(options: argparse.Namespace) -> User | None:
 def to_messages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return stored messages in the form of a request.
 
-    Each answer becomes one message with its text and its message id, from which the server finds its calls.
+    Each answer becomes one message with its text and its message id, from which the server finds its calls, and what
+    the user said between them.
     """
     messages: list[dict[str, Any]] = []
     for message_id, group in groupby(rows, key=lambda row: row["message_id"]):
         turn = list(group)
-        messages += [{"role": "user", "content": row["content"]} for row in turn if row["role"] == "user"]
+        messages += [{"role": "user", "content": row["content"]} for row in turn[:1] if row["role"] == "user"]
         texts = [row["content"] for row in turn if row["role"] == "assistant" and row["content"]]
         answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text.strip() for text in texts)}
         messages.append({**answer, "id": message_id} if message_id else answer)
@@ -169,7 +173,10 @@ class _Chat:
         self._fields = {"agent": options.agent, "user": user, "chat_id": self.id}
 
     async def ask(self, question: str) -> int:
-        """Send a question and show its answer. Return the command's exit code."""
+        """Send a question and show its answer. Return the command's exit code.
+
+        Lines that the user typed meanwhile and the run has not read are the next question.
+        """
         self.messages.append({"role": "user", "content": question})
         ids = {"message_id": uuid4().hex, "run_id": uuid4().hex}
         request = RunRequest.model_validate({**self._fields, **ids, "messages": self.messages})
@@ -177,7 +184,8 @@ class _Chat:
         exit_code = await answer.show()
         # From this id, the server finds the calls of the answer in later turns.
         self.messages.append({"role": "assistant", "id": ids["message_id"], "content": answer.text})
-        return exit_code
+        unread = "\n".join(answer.unread.values())
+        return await self.ask(unread) if unread else exit_code
 
 
 class _ShownRun:
@@ -193,10 +201,14 @@ class _ShownRun:
         self._is_terminal = sys.stdout.isatty()
         # Prompt Toolkit writes its prompts to standard output.
         self._can_ask = self._is_terminal and sys.stdin.isatty()
+        if self._can_ask:
+            self._session: PromptSession[str] = PromptSession()
         options: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False, "soft_wrap": True}
         self._out = Console(file=sys.stdout, **options)
         self._beside = Console(file=sys.stderr, width=None if sys.stderr.isatty() else PLAIN_CELLS, **options)
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._events: asyncio.Queue[Event | Literal["keys"] | None] = asyncio.Queue()
+        self.unread: dict[str, str] = {}
+        """The lines that the user has typed and the run has not read, in order."""
         self._calls: dict[str, RunningCall | EndedCall] = {}
         # The texts before, between and after the calls. A rewind can remove the last one.
         self._texts = [""]
@@ -218,14 +230,12 @@ class _ShownRun:
         reader = asyncio.create_task(self._read())
         ending: Event | None = None
         try:
-            while (event := await self._events.get()) is not None:
-                ending = event
-                if not isinstance(event, InputRequest):
-                    self._show_event(event)
-                elif not self._stop:
-                    await self._ask(event)
+            with self._noticing_keys():
+                ending = await self._show_events()
             await reader
         except ServerProblem as problem:
+            # The run may go on, and read them.
+            self.unread.clear()
             self._say(f"✗ {problem}", "red")
         except asyncio.CancelledError:
             # By Ctrl-C. If the signal raised this, it could do so anywhere, also in the request of another task.
@@ -237,9 +247,25 @@ class _ShownRun:
         self._break_line()
         if not self._is_terminal and self.text:
             print(make_visible(self.text))
+        for line in self.unread.values():
+            self._say(f"{SAY_PROMPT}{line}")
         if self._stop:
             return INTERRUPTED
         return int(not (isinstance(ending, Done) and ending.finish_reason == "stop"))
+
+    async def _show_events(self) -> Event | None:
+        """Show the run until its events end, and return the last one."""
+        last: Event | None = None
+        while (event := await self._events.get()) is not None:
+            if event == "keys":
+                await self._send_lines()
+                continue
+            last = event
+            if not isinstance(event, InputRequest):
+                self._show_event(event)
+            elif not self._stop:
+                await self._ask(event)
+        return last
 
     async def _read(self) -> None:
         """Read the run's events, even while a question is shown, because the server ends a run that no client reads."""
@@ -248,6 +274,51 @@ class _ShownRun:
                 self._events.put_nowait(event)
         finally:
             self._events.put_nowait(None)
+
+    @contextmanager
+    def _noticing_keys(self) -> Iterator[None]:
+        """Notice when the user begins to type. What they type appears at the prompt that opens then."""
+        if not self._can_ask:
+            yield
+            return
+        terminal = self._session.input
+        file = terminal.fileno()
+
+        def keep_keys() -> None:
+            store_typeahead(terminal, terminal.read_keys())
+            self._events.put_nowait("keys")
+
+        before = termios.tcgetattr(file)
+        tty.setcbreak(file, termios.TCSANOW)
+        try:
+            with terminal.attach(keep_keys):
+                yield
+        finally:
+            termios.tcsetattr(file, termios.TCSANOW, before)
+
+    async def _send_lines(self) -> None:
+        """Let the user end the line that they have begun, and send it to the run."""
+        while not self._stop and (keys := get_typeahead(self._session.input)):
+            store_typeahead(self._session.input, keys)
+            self._break_line()
+            try:
+                line = (await self._session.prompt_async(SAY_PROMPT, handle_sigint=False)).strip()
+                if line:
+                    await self._send_line(line)
+            except EOFError:
+                pass
+            except KeyboardInterrupt:
+                self._interrupt()
+
+    async def _send_line(self, line: str) -> None:
+        message_id = uuid4().hex
+        try:
+            sent = await self._client.post(f"/v1/runs/{self._request.run_id}/messages", {"content": line})
+            message_id = str(sent.get("message_id"))
+        except ServerProblem as problem:
+            if problem.code != "run_ending":
+                self._say(f"The server did not accept this: {problem}")
+        self.unread[message_id] = line
 
     def _interrupt(self) -> None:
         """Stop the run. The next Ctrl-C ends the command."""
@@ -291,6 +362,10 @@ class _ShownRun:
                 self._stream(event.content)
             case Reasoning():
                 self._stream(event.content, "dim")
+            case UserMessage():
+                self.unread.pop(event.message_id, None)
+                self._texts.append("")
+                self._say(f"· The agent reads: {event.content}")
             case Rewind():
                 if self._is_terminal and self._texts[-1].strip():
                     self._say(TAKEN_BACK, "yellow")
@@ -442,10 +517,13 @@ class _Client:
             except (ValueError, KeyError, TypeError) as error:
                 raise ServerProblem(NOT_CALLBOARD.format(url=self.url)) from error
 
-    async def post(self, path: str, body: object) -> None:
-        """Send a request about a run."""
-        async with self._send("POST", path, json=body):
-            pass
+    async def post(self, path: str, body: object) -> dict[str, Any]:
+        """Send a request about a run, and return the server's JSON."""
+        async with self._send("POST", path, json=body) as response:
+            try:
+                return dict(json.loads(await response.aread()))
+            except (ValueError, TypeError) as error:
+                raise ServerProblem(NOT_CALLBOARD.format(url=self.url)) from error
 
     async def run(self, request: RunRequest) -> AsyncIterator[Event]:
         """Start a run, and yield its events, except those that this version cannot read."""

@@ -11,8 +11,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from callboard._call_ids import new_call_id
-from callboard._history.endpoint_rules import move_parts, order_messages
-from callboard._history.turns import ChatDict, HistoryCall, content_text, format_call, insert_turns_by_message_id
+from callboard._endpoint_rules import move_parts, order_messages
+from callboard._history.turns import (
+    ChatDict,
+    HistoryCall,
+    Interjection,
+    content_text,
+    format_call,
+    insert_turns_by_message_id,
+)
+from callboard.openwebui.details_parser import SAID_FIELD
 from callboard.sources import read_sources, source_number
 from callboard_protocol.events import EXTERNAL_ID_PREFIX
 
@@ -29,6 +37,7 @@ def replay(
     calls: Sequence[HistoryCall],
     unfinished: Collection[str] = (),
     questions: Mapping[str, str] = MappingProxyType({}),
+    said: Sequence[Interjection] = (),
 ) -> Replayed:
     """Return `messages` with the stored arguments and results of their calls.
 
@@ -40,10 +49,12 @@ def replay(
     Calls without a result and results without a call are dropped, because endpoints refuse both; calls whose ids are in
     `unfinished` stay, because they will run again. Calls with a parent are dropped: another agent made them. An empty
     id is replaced by a new one in the call and in its result. Empty arguments become `{}`; other arguments are not
-    changed. A question becomes what `questions` has for its text.
+    changed. A question becomes what `questions` has for its text. A user's message that `details_parser` has read from
+    an answer becomes the one of `said` with this text; if there is none, the model wrote it.
     """
     known = {call.tool_call_id: call for call in calls}
-    whole = insert_turns_by_message_id(messages, calls)
+    whole = insert_turns_by_message_id(messages, calls, said)
+    said_by_text = {_drop_markup(one.text): one.text for one in said}
     replayed: list[ChatDict] = []
     position = 0
     while position < len(whole):
@@ -55,12 +66,24 @@ def replay(
                 end += 1
             replayed += _answer_calls(message, whole[position:end], known, unfinished)
             position = end
+        elif isinstance(drawn := message.get(SAID_FIELD), str):
+            text = said_by_text.get(_drop_markup(content_text(message.get("content"))))
+            replayed.append(
+                {"role": "assistant", "content": drawn}
+                if text is None
+                else {"role": "user", "content": questions.get(text, text)}
+            )
         elif message["role"] != "tool":  # a tool message here has no call before it
             if message["role"] == "user" and (told := questions.get(content_text(message.get("content")))) is not None:
                 message = _replace_text(message, told)
             replayed.append(_without(message, "id"))
     kept = order_messages(replayed)
     return Replayed(move_parts(kept), _collect_sources(calls, kept))
+
+
+def _drop_markup(text: str) -> str:
+    """Return the text of a message without the characters that its quotation may add, and without white space."""
+    return "".join(char for char in text if char.isprintable() and char not in " \xa0*`>")
 
 
 def _replace_text(message: ChatDict, text: str) -> ChatDict:

@@ -98,6 +98,8 @@ class TurnRows:
         self._rows_of_calls: dict[str, int] = {}
         self._status_counts: Counter[str] = Counter()
         self._texts: list[str] = []
+        self._said: list[dict[int, str]] = []
+        """The user's messages to the run, by row; those that the model has read together are in one dict."""
         self._round_index = -1
 
     @property
@@ -120,9 +122,11 @@ class TurnRows:
                 self._rows_of_calls[row.tool_call_id] = number
                 if row.ended_at is None:
                     self._started_at[row.tool_call_id] = row.started_at
-            elif row.role == "assistant" and row.round_index is not None:
+            elif row.role == "user" and number:
+                self._note_said(number, row.content or "")
+            elif row.role == "assistant":
                 self._texts.append(row.content or "")
-                self._round_index = row.round_index
+                self._round_index = self._round_index if row.round_index is None else row.round_index
 
     def begin(
         self,
@@ -167,6 +171,25 @@ class TurnRows:
         self._calls[call.tool_call_id] = replace(call, message_id=self.turn.message_id)
         self._texts.append(text_before)
         return [*changes, row]
+
+    def add_user_message(self, text_before: str, content: str, details: Mapping[str, Any] | None) -> list[RowChange]:
+        """Return the changes that store a message of the user to the run, after the answer's text since the last row.
+
+        `details` is the provider's data about this text.
+        """
+        changes: list[RowChange] = []
+        if text_before:
+            written = json.dumps(details) if details else None
+            changes.append(self._add_row("assistant", content=text_before, provider_details=written))
+        self._texts.append(text_before)
+        row = self._add_row("user", content=content, round_index=self._round_index)
+        self._note_said(row.number, content)
+        return [*changes, row]
+
+    def _note_said(self, number: int, content: str) -> None:
+        if not (self._said and number - 1 in self._said[-1]):
+            self._said.append({})
+        self._said[-1][number] = content
 
     def add_status(self, tool_call_id: str, status: str, message: str, progress: float | None) -> list[RowChange]:
         """Return the change that stores a status event; see `MAX_EVENTS`."""
@@ -220,9 +243,13 @@ class TurnRows:
             if call != self._calls[call.tool_call_id]:
                 self._calls[call.tool_call_id] = call
                 changes.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))
-        question = content_text(self.turn.user_content)
-        if self._row_count and question in replaced:
-            changes.append(ChangedRow(0, {"replay_output": replaced[question]}))
+        for said in [{0: content_text(self.turn.user_content)} if self._row_count else {}, *self._said]:
+            if (new := replaced.get("\n\n".join(said.values()))) is not None:
+                parts = new.split("\n\n")
+                parts = parts if len(parts) == len(said) else [new] * len(said)
+                changes += [
+                    ChangedRow(number, {"replay_output": part}) for number, part in zip(said, parts, strict=True)
+                ]
         if text:
             written = json.dumps(details) if details else None
             changes.append(self._add_row("assistant", content=text, provider_details=written))

@@ -62,10 +62,14 @@ class StoredStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoredRound:
-    """A stored round: the text before the calls, and the calls in OpenAI's format."""
+    """A stored round: the text before the calls, and the calls in OpenAI's format.
+
+    Or a message that the user has sent to the run (`said`), and the text before it.
+    """
 
     text: str
     calls: Sequence[dict[str, Any]]
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class StoredTurn:
         return frozenset(call["id"] for one in self.rounds for call in one.calls)
 
     def as_messages(self, without: frozenset[str] = frozenset()) -> list[ChatDict]:
-        """Return the assistant messages of the turn, without the calls whose ids are in `without`.
+        """Return the messages of the turn after its question, without the calls whose ids are in `without`.
 
         `replay` adds the results.
         """
@@ -101,9 +105,20 @@ class StoredTurn:
             if calls or one.text:
                 entry = {"role": "assistant", "content": one.text or None}
                 messages.append({**entry, "tool_calls": calls} if calls else entry)
+            if one.said:
+                messages.append({"role": "user", "content": one.said})
         if self.last_text:
             messages.append({"role": "assistant", "content": self.last_text})
         return messages
+
+
+@dataclass(frozen=True, slots=True)
+class Interjection:
+    """A message of the user to a run: the client's id of the answer, the round before it (-1: none), and its text."""
+
+    message_id: str | None
+    round_index: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +128,7 @@ class ChatHistory:
     `answers` are the texts of answers without calls, each with the provider's data about it. `model` is the name of
     the model that the user chose for this chat, None without a choice. `is_missing` is True if the database could not
     be read. `turns` are the turns, oldest first, if they were asked for. `questions` are the texts that models
-    get in place of questions, by the questions' texts.
+    get in place of questions, by the questions' texts. `said` are the messages that the user has sent to runs.
     """
 
     calls: tuple[HistoryCall, ...] = ()
@@ -122,6 +137,7 @@ class ChatHistory:
     is_missing: bool = False
     turns: Sequence[StoredTurn] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
+    said: Sequence[Interjection] = ()
 
     @property
     def tool_call_ids(self) -> frozenset[str]:
@@ -150,7 +166,10 @@ CLIENT_PREFIXES = (EXTERNAL_ID_PREFIX, FORM_ID_PREFIX)
 
 
 class MessageRow(Protocol):
-    """A row of a chat. An assistant's row with a `round_index` is the text before a round of calls."""
+    """A row of a chat. An assistant's row with a `round_index` is the text before a round of calls.
+
+    A user's row with a `round_index` is a message to the run, which the model read after this round.
+    """
 
     run_id: str
     role: str
@@ -211,7 +230,10 @@ def _read_turn(run_id: str, rows: Sequence[MessageRow]) -> StoredTurn:
     place: int | None = None
     calls = group_calls(rows)
     for row in rows:
-        if row.role == "user":
+        if row.role == "user" and row.round_index is not None:
+            rounds.append(StoredRound(last_text, (), row.content or ""))
+            last_text = ""
+        elif row.role == "user":
             question = message_text(row.content)
             place = row.place
         elif row.role == "assistant" and row.round_index is not None:
@@ -226,22 +248,32 @@ def lacks_calls(sent: Sequence[ChatDict], *, by_text: bool) -> bool:
     return any((by_text and _is_bare(message)) or _list_external_ids(message) for message in sent)
 
 
-def insert_turns_by_message_id(sent: Iterable[ChatDict], calls: Iterable[HistoryCall]) -> list[ChatDict]:
+def insert_turns_by_message_id(
+    sent: Iterable[ChatDict], calls: Iterable[HistoryCall], said: Iterable[Interjection] = ()
+) -> list[ChatDict]:
     """Return `sent` with the calls of the turns whose text has the `id` of the message, one message for each round.
 
-    A turn is inserted before the first assistant message with its id that has no calls of its own.
+    The user's messages to the run follow their rounds. A turn is inserted before the first assistant message with its
+    id that has no calls of its own.
     """
     turns: defaultdict[object, list[HistoryCall]] = defaultdict(list)
     for call in calls:
         if call.message_id and not call.parent_call_id:
             turns[call.message_id].append(call)
+    heard: defaultdict[object, list[Interjection]] = defaultdict(list)
+    for one in said:
+        heard[one.message_id].append(one)
     whole: list[ChatDict] = []
     for message in sent:
         if message["role"] == "assistant" and not message.get("tool_calls") and isinstance(message.get("id"), str):
             stored = sorted(turns.pop(message["id"], ()), key=lambda call: (call.round_index, call.sequence_index))
-            for _, one in groupby(stored, key=lambda call: call.round_index):
-                round_calls = [format_call(call.tool_call_id, call.tool_name, call.arguments) for call in one]
-                whole.append({"role": "assistant", "content": None, "tool_calls": round_calls})
+            rounds = {index: list(calls) for index, calls in groupby(stored, key=lambda call: call.round_index)}
+            spoken = heard.pop(message["id"], ())
+            for index in sorted({*rounds, *(one.round_index for one in spoken)}):
+                if index in rounds:
+                    calls_of = [format_call(one.tool_call_id, one.tool_name, one.arguments) for one in rounds[index]]
+                    whole.append({"role": "assistant", "content": None, "tool_calls": calls_of})
+                whole += ({"role": "user", "content": one.text} for one in spoken if one.round_index == index)
         whole.append(message)
     return whole
 

@@ -60,6 +60,16 @@ async def stop(request: Request) -> Response:
     return redirect(visit.link("run", id=run.run_id, chat=run.identity.chat_id))
 
 
+async def say(request: Request) -> Response:
+    """Send a message to a run, as its user. The query names the run and its user."""
+    visit, state, _ = read_state(request)
+    run = await find_run(request)
+    visit.check_may_act_for(run.identity.user_id)
+    if (content := visit.form.get("content", "")).strip():
+        await state.runs.add_message(run.run_id, run.identity.user_id, content)
+    return redirect(visit.link("run", id=run.run_id, chat=run.identity.chat_id))
+
+
 async def approve(request: Request) -> Response:
     """Approve or refuse a waiting call. The query names its run, the run's user, the question and the answer."""
     visit = read_visit(request)
@@ -76,5 +86,6 @@ async def approve(request: Request) -> Response:
 ROUTES = [
     Route("/", now),
     Route("/stop", stop, methods=["POST"]),
+    Route("/say", say, methods=["POST"]),
     Route("/approve", approve, methods=["POST"]),
 ]

@@ -62,6 +62,7 @@ class ShownRun:
         error_count: The number of all failed calls.
         next_cursor: The cursor of the next page of calls.
         requests: The requests to models; None if this server has not seen them.
+        said: The user's messages to the run, each after its time.
         task: The kind of a background task; None for other runs.
         is_continued: It had begun before this server has watched it, or has waited since.
         server: The server that runs it; None if this server does or the run has ended.
@@ -84,6 +85,7 @@ class ShownRun:
     error_count: int = 0
     next_cursor: str | None = None
     requests: tuple[SentRequest, ...] | None = None
+    said: Sequence[tuple[float, str]] = ()
     status: str = ""
     task: str | None = None
     is_continued: bool = False
@@ -149,6 +151,7 @@ def show_stored(
         question=turn.question,
         texts=turn.texts,
         text=turn.answer,
+        said=turn.said,
         calls=shown,
         call_count=turn.calls,
         error_count=turn.errors,

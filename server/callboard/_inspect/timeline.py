@@ -24,12 +24,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """The row of a request or a call. `ticks` are the times of a call's steps."""
+    """The row of a request, a call, or a message of the user (`said`). `ticks` are the times of a call's steps."""
 
     spans: tuple[Span, ...]
     ticks: tuple[float, ...] = ()
     call: ShownCall | None = None
     request: SentRequest | None = None
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +83,15 @@ def draw_timeline(run: ShownRun, now: float) -> Timeline:
     calls = [_draw_call(call, now) for call in sorted(run.calls, key=lambda call: (call.started_at, call.place))]
     requests = [_draw_request(request, now) for request in run.requests or ()]
     asked = [span for row in requests for span in row.spans]
+    said = [TimelineRow((Span(at, at, "waiting"),), said=text) for at, text in run.said]
+    before_calls = sorted([*requests, *said], key=lambda row: row.spans[0].begin)
     worked = [span for row in calls for span in row.spans if span.kind != "waiting"]
     waits = [span for row in calls for span in row.spans if span.kind == "waiting"]
     spans = [*asked, *worked, *waits]
     return Timeline(
         begin=min([run.began_at, *(span.begin for span in spans)]),
         end=max([run.ended_at or now, *(span.end for span in spans)]),
-        rounds=tuple(_group_rounds(calls, requests)),
+        rounds=tuple(_group_rounds(calls, before_calls)),
         model_seconds=_sum_seconds(asked) if asked else None,
         tool_seconds=_sum_seconds(worked),
         waiting_seconds=_sum_seconds(waits),
@@ -96,7 +99,7 @@ def draw_timeline(run: ShownRun, now: float) -> Timeline:
 
 
 def _group_rounds(calls: Sequence[TimelineRow], requests: Sequence[TimelineRow]) -> Iterator[Round]:
-    """Yield the rounds. Each has the requests since the previous round that began before its first call."""
+    """Yield the rounds. Each has the requests and messages since the previous round that began before its calls."""
     rounds: dict[int, list[TimelineRow]] = {}
     for row in calls:
         assert row.call is not None

@@ -43,6 +43,7 @@ from callboard_protocol import (
     ToolCallError,
     ToolCallStart,
     ToolStatus,
+    UserMessage,
 )
 
 CHECK_SECONDS = 1.0
@@ -93,6 +94,7 @@ class WatchedRun:
     is_continued: bool = False
     ended_at: float | None = None
     ending: Done | Error | None = None
+    said: list[tuple[float, str]] = field(default_factory=list)
     request_chars: int = 0
     chars: int = 0
 
@@ -120,6 +122,7 @@ class WatchedRun:
             call_count=len(calls),
             error_count=sum(call.is_failed for call in calls),
             requests=tuple(self.requests),
+            said=tuple(self.said),
             status=self.status,
             task=self.run.task,
             is_continued=self.is_continued,
@@ -145,8 +148,8 @@ class WatchedRun:
                 self._add_request(observation)
             case ModelAnswered():
                 self._add_answer(observation)
-            case CallEvent():
-                self._add_call_event(observation)
+            case CallEvent() | UserMessage():
+                self._add_step(observation)
             case InputRequest():
                 self.asking.add(observation.tool_call_id)
             case Status(content=status) | Plan(summary=status):
@@ -194,9 +197,13 @@ class WatchedRun:
                 sent.answer = answer
                 return
 
-    def _add_call_event(self, event: CallEvent) -> None:
-        call = follow_call(self.calls, event)
+    def _add_step(self, event: CallEvent | UserMessage) -> None:
+        call = follow_call(self.calls, event) if isinstance(event, CallEvent) else None
         match event:
+            case UserMessage(content=content):
+                self.said.append((time.time(), content))
+                self.kept_count = len(self.pieces)
+                self.chars += len(content)
             case ToolCallStart():
                 if self.pieces:
                     self.texts[event.round_index] = self.texts.get(event.round_index, "") + "".join(self.pieces)

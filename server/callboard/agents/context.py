@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from callboard._formats import FormatChoice
 from callboard.agents.resolving import resolve_calls
@@ -17,10 +17,26 @@ from callboard.calls.tool import ClientTool
 from callboard.errors import AgentError
 from callboard.models import ChatDict, ChatModel
 from callboard.observers import NO_OBSERVERS, RunObservers
-from callboard_protocol import Event, InputRequest, User
+from callboard_protocol import Event, InputRequest, User, UserMessage
 
 OnOwnerLoss = Literal["continue", "end"]
 """Whether another server continues a run whose server stops, or the run ends."""
+
+
+class TakeMessages(Protocol):
+    """Returns the messages that the user has sent to the run since the last call, in order.
+
+    The agent yields each one when it gives it to its model. With `is_last`, the run accepts no more messages if there
+    are none; an agent that asks so until there are none leaves no message unread.
+    """
+
+    async def __call__(self, *, is_last: bool = False) -> Sequence[UserMessage]:
+        """Return the messages."""
+        ...
+
+
+async def _take_nothing(*, is_last: bool = False) -> Sequence[UserMessage]:  # noqa: ARG001 - see `TakeMessages`
+    return ()
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,7 @@ class RunContext:
     `functions`: functions that the client offers and runs. To call one, the agent yields `ToolCallExternal` and ends
     the turn with `tool_calls`. If `must_call` is True, the turn must end with such a call.
     `openwebui_tools`: the tools of Open WebUI that the agent gets in this run; it may run them with `call`.
+    `take_messages`: returns what the user says while the agent works, see `TakeMessages`.
     `claim_tool_call_id`: makes an id unique within the chat. An agent that yields the events of calls itself must pass
     each id to this function, so that events, store and model have the same id. The method `call` does this.
     """
@@ -52,6 +69,7 @@ class RunContext:
     functions: Sequence[ClientTool] = ()
     must_call: bool = False
     openwebui_tools: Sequence[Tool] = ()
+    take_messages: TakeMessages = field(default=_take_nothing, repr=False)
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any] | str, *, call_id: str = "") -> ToolResult:
         """Run a tool as an `Agent` does, and return its result; its `text` is for the model.

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from callboard._endpoint_rules import order_messages
 from callboard._formats import Format, ProviderDetails, resolve_tool_name, round_messages
 from callboard._streams import closing_stream
 from callboard.agents.answer import ModelAnswer
@@ -17,9 +18,9 @@ from callboard.agents.resolving import resolve_calls
 from callboard.calls import Tool, ToolCall
 from callboard.calls.call import ResolvedCall, read_object, write_arguments
 from callboard.calls.runner import CallRunner, EventBuffer
-from callboard.models import ModelRequest, TokenUsage, ToolCallDelta, ToolsRefused
+from callboard.models import ChatDict, ModelRequest, TokenUsage, ToolCallDelta, ToolsRefused
 from callboard.models.messages import MUST_CALL, with_instructions
-from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart
+from callboard_protocol import Done, Event, FinishReason, Message, Rewind, Status, ToolCallStart, UserMessage
 
 MAX_CALLS_PER_ANSWER = 128
 """The maximum number of calls of one answer, or twice the turn's limit if that is more. Each call has a card and a row.
@@ -45,8 +46,9 @@ async def run_tool_loop(
     If an answer calls one of `context.functions`, which the client runs, the turn ends with `tool_calls` after the
     tools of that answer; a function with the name of a tool is not offered. If a call waits for its approval, the turn
     ends after the other calls, without `Done`. `context.unfinished` are calls without a result in the last round of the
-    messages: they run before the model is asked. `details` are the provider details of the chat; the loop adds the
-    details of this turn.
+    messages: they run before the model is asked. The model reads the messages that the user sends to the run in its
+    next request; the turn ends when it has read them all. `details` are the provider details of the chat; the loop
+    adds the details of this turn.
 
     Raises `ModelError`. Closing the generator closes the model's stream and cancels the tools.
     """
@@ -63,6 +65,12 @@ async def run_tool_loop(
             if turn.client_runs_calls or turn.calls_wait:
                 break
             all_tools, client_functions = _offer_tools(context, list_tools())
+        is_last = answer is not None and not calls
+        messages = await turn.take_messages(is_last=is_last)
+        for message in messages:
+            yield message
+        if is_last and not messages:
+            break
         is_over_limit = turn.runner.is_over_limit
         # The client's functions are not counted by the limit, so they are offered even when it is reached.
         offered = client_functions if is_over_limit else all_tools
@@ -70,17 +78,22 @@ async def run_tool_loop(
             async for event in events:
                 yield event
         answer = turn.answer
-        made = [] if answer.reason in ("content_filter", "refusal") else answer.calls
-        if is_over_limit:
-            made = [call for call in made if resolve_tool_name(call.name, all_tools) in client_functions]
-        if not made:
-            break
+        made = _list_made_calls(answer, all_tools, client_functions if is_over_limit else all_tools)
         calls = made[: turn.max_calls_per_answer]
         if left_out := len(made) - len(calls):
             yield Status(content=f"The model asked for {len(made)} calls at once; {left_out} were left out")
         is_cut_short = answer.reason == "length" and not left_out
     for event in turn.conclude():
         yield event
+
+
+def _list_made_calls(answer: ModelAnswer, tools: Mapping[str, Tool], allowed: Mapping[str, Tool]) -> Sequence[ToolCall]:
+    """Return the calls of an answer that run; those of other tools than the `allowed` ones do not."""
+    if answer.reason in ("content_filter", "refusal"):
+        return []
+    if allowed is tools:
+        return answer.calls
+    return [call for call in answer.calls if resolve_tool_name(call.name, tools) in allowed]
 
 
 def _offer_tools(context: TurnContext, tools: Sequence[Tool]) -> tuple[dict[str, Tool], dict[str, Tool]]:
@@ -236,6 +249,26 @@ class _LoopTurn:
             written, *results = round_messages(text, shown, [ended[call.id].result_text for call in shown])
             self._messages += [written, *results] if answer else results
 
+    async def take_messages(self, *, is_last: bool) -> Sequence[UserMessage]:
+        """Add the user's new messages to the conversation, and return them; see `TakeMessages`.
+
+        `is_last`: the model's last answer has no calls. The messages follow it.
+        """
+        messages = await self._context.take_messages(is_last=is_last)
+        if messages:
+            added: list[ChatDict] = []
+            if is_last:
+                self._note_answer()
+                added.append({"role": "assistant", "content": self.answer.text})
+            added += ({"role": "user", "content": message.content} for message in messages)
+            # As later turns have them.
+            self._messages[-1:] = order_messages([*self._messages[-1:], *added])
+        return messages
+
+    def _note_answer(self) -> None:
+        follows_calls = any(message["role"] == "tool" for message in self._messages[-1:])
+        self._details.note_answer(self.answer.text, self.answer.details, follows_calls=follows_calls)
+
     def conclude(self) -> list[Event]:
         """Return the last events of the turn: a notice if the answer has no text, `Usage` if known, and `Done`.
 
@@ -248,8 +281,7 @@ class _LoopTurn:
             reason: FinishReason = "tool_calls"
         else:
             answer = self.answer
-            follows_calls = any(message["role"] == "tool" for message in self._messages[-1:])
-            self._details.note_answer(answer.text, answer.details, follows_calls=follows_calls)
+            self._note_answer()
             reason, notice = answer.conclude(is_over_limit=self.runner.is_over_limit)
             if notice:
                 events.append(Message(content=notice, refusal=reason == "refusal"))

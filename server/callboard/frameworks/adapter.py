@@ -75,7 +75,11 @@ class FrameworkAgent(ABC, Generic[A]):
 
     @abstractmethod
     async def run_turn(self, agent: A, turn: AdapterTurn) -> None:
-        """Run one turn of the framework's agent, and report it to `turn`. Raises `ModelError` if the model fails."""
+        """Run one turn of the framework's agent, and report it to `turn`. Raises `ModelError` if the model fails.
+
+        It is called again, with the turn so far in the conversation, if the user has sent messages to the run that no
+        model has read.
+        """
 
     @abstractmethod
     async def run_task(self, agent: A, turn: AdapterTurn) -> None:
@@ -121,7 +125,12 @@ class FrameworkAgent(ABC, Generic[A]):
             )
         try:
             with rejecting_cut_off_answers():
-                await (self.run_turn(agent, turn) if turn.context.task is None else self.run_task(agent, turn))
+                if turn.context.task is not None:
+                    await self.run_task(agent, turn)
+                    return
+                await self.run_turn(agent, turn)
+                while await turn.take_last_message():
+                    await self.run_turn(agent, turn)
         finally:
             turn.finish_answer()
 

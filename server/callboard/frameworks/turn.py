@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from pydantic_core import from_json, to_json, to_jsonable_python
 
+from callboard._endpoint_rules import order_messages
 from callboard.agents import RunContext
 from callboard.agents.context import TurnContext
 from callboard.agents.notices import LIMIT_REACHED, NOTHING_SAID, SHOWN_TO_USER
@@ -28,6 +29,7 @@ from callboard.calls.running_tool import tools_around
 from callboard.calls.tool import as_result
 from callboard.errors import ModelError, ToolDenied
 from callboard.frameworks.failures import model_error
+from callboard.frameworks.turn_messages import TurnMessages
 from callboard.models import ChatDict, TokenUsage
 from callboard.models.messages import content_text
 from callboard.observers import Observation, ObservedRequest
@@ -49,6 +51,7 @@ from callboard_protocol import (
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
+    UserMessage,
 )
 
 AGENT_ASKS = "The agent asks"
@@ -67,6 +70,7 @@ class AdapterTurn:
         self.events = EventBuffer(self._track)
         self.calls = CallRunner(self.events, self.context)
         self.calls.continue_calls(self.context.unfinished, results)
+        self._messages = TurnMessages()
         self._answered_ids = {call["id"] for call in self._answer["tool_calls"]} if self._answer else set()
         self._is_repeating = False
         self._requests: list[ObservedRequest] = []
@@ -82,7 +86,8 @@ class AdapterTurn:
         self._draft = StringIO()
         self._sources: list[Source] = []
         self.call_events = 0
-        """The number of starts and ends of calls so far. When it changes, `rewind` no longer reaches the earlier text.
+        """The number of starts and ends of calls and of the user's messages so far. When it changes, `rewind` no longer
+        reaches the earlier text.
         """
 
     @property
@@ -112,7 +117,43 @@ class AdapterTurn:
         """
         answer, self._answer = self._answer, None
         self._is_repeating = answer is not None
+        if answer is not None:
+            self._messages.restore(answer, self.calls.earlier_results)
         return answer
+
+    async def take_message(self, *, is_last: bool = False) -> str:
+        """Return what the user has sent to the run and no model has read; an empty text if there is nothing.
+
+        Call it before a request of the agent itself, and give the model the text as a message of the user, in this
+        request and in the later ones. With `is_last`, the run accepts no more messages if there is none.
+        """
+        if self._answer is not None:
+            # The results of these calls come first.
+            return ""
+        messages = await self.context.take_messages(is_last=is_last)
+        for message in messages:
+            self.events.send(message)
+        # One message, because filters of frameworks often read only the last one.
+        return "\n\n".join(message.content for message in messages)
+
+    async def take_last_message(self) -> bool:
+        """Add the turn so far to the conversation if the user has sent something that no model has read.
+
+        Return whether this is so: the framework then runs again, to answer it.
+        """
+        self.finish_answer()
+        text = await self.take_message(is_last=True)
+        if text:
+            replaced = self.context.replaced
+            contents = (message.get("content") for message in self.context.messages)
+            before = [
+                {**message, "content": replaced.get(content_text(content), content)}
+                for message, content in zip(self.context.messages, contents, strict=True)
+            ]
+            whole = order_messages([*before, *self._messages.as_messages(replaced)])
+            self.context = replace(self.context, messages=whole)
+            self._messages = TurnMessages()
+        return bool(text)
 
     def add_text(self, text: str) -> None:
         """Add a piece of the answer, which may begin with a thought between `<think>` and `</think>`."""
@@ -285,13 +326,16 @@ class AdapterTurn:
         self._pending.pop(0)()
 
     def _track(self, event: Event) -> None:
-        if not isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError):
-            return
+        if isinstance(event, ToolCallStart | ToolCallComplete | ToolCallError | UserMessage):
+            self._end_text(event)
+        self._messages.add(event)
+
+    def _end_text(self, event: Event) -> None:
         self.finish_answer()
         self._draft = StringIO()
         self.call_events += 1
-        if isinstance(event, ToolCallStart):
-            # Text before a call does not count as an answer to the call's result.
+        if isinstance(event, ToolCallStart | UserMessage):
+            # Text before a call or a message does not count as an answer to it.
             self.has_text = False
         else:
             # The result may be the rest of the answer, without another request.

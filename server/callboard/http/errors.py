@@ -27,6 +27,7 @@ STATUS: Mapping[type[errors.CallboardError], HTTPStatus] = {
     errors.UnknownResponse: HTTPStatus.NOT_FOUND,
     errors.UnknownToolCall: HTTPStatus.NOT_FOUND,
     errors.RunConflict: HTTPStatus.CONFLICT,
+    errors.RunEnding: HTTPStatus.CONFLICT,
     errors.LogExpired: HTTPStatus.GONE,
     errors.RunTimeout: HTTPStatus.GATEWAY_TIMEOUT,
     errors.TooManyRuns: HTTPStatus.TOO_MANY_REQUESTS,

@@ -25,7 +25,7 @@ from callboard.http.stored_routes import UNCACHED
 from callboard.openwebui.requests import read_parameters
 from callboard.runs import FollowedRun, Run
 from callboard.storage.values import GivenAnswer
-from callboard_protocol import InputAnswer, RunRequest
+from callboard_protocol import InputAnswer, RunMessage, RunRequest
 from callboard_protocol.events import PROTOCOL_VERSION
 
 
@@ -153,6 +153,20 @@ async def answer_input(request: Request) -> Response:
     return JSONResponse({"run_id": run.run_id, "request_id": body.request_id}, 202)
 
 
+async def add_message(request: Request) -> Response:
+    """Say something to a run while it works: `{"content": …}`; 202 means that its model reads it before the run ends.
+
+    The model reads it before its next request, as a message of the user, and the event `user_message` follows. 409
+    `run_ending` means that it comes too late: send it as the next turn. If the run fails, is cancelled, or its agent
+    does not read messages, the event `unread_message` comes before the run's last event.
+    """
+    with get_server_state(request).bodies.reserve() as reservation:
+        body = await read_body(request, RunMessage, reservation)
+    run_id = request.path_params["run_id"]
+    message_id = await get_server_state(request).runs.add_message(run_id, read_user_id(request), body.content)
+    return JSONResponse({"run_id": run_id, "message_id": message_id}, 202)
+
+
 class ApprovalsQuery(PageQuery):
     """The query of `GET /v1/approvals`."""
 
@@ -205,6 +219,7 @@ ROUTES = [
     Route("/v1/runs/{run_id}/events", run_events),
     Route("/v1/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     Route("/v1/runs/{run_id}/input", answer_input, methods=["POST"]),
+    Route("/v1/runs/{run_id}/messages", add_message, methods=["POST"]),
     Route("/v1/runs/{run_id}/files/{file_id}", run_file),
     Route("/v1/approvals", list_approvals),
 ]

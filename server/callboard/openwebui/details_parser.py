@@ -9,6 +9,7 @@ import html
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import regex
@@ -27,6 +28,12 @@ GUARDED = "<\u200b"
 NOTICE = "> **Callboard:** "
 """The beginning of a message line that is from the pipe itself."""
 
+SAID = "> **You:** "
+"""The beginning of a quotation of a message that the user has sent to the run."""
+
+SAID_FIELD = "callboard_said"
+"""The field of a user's message that was read from such a quotation: the quotation. `replay` looks for the message."""
+
 QUESTION = "\u200b\u200b"
 """The beginning of a line of a question that the pipe writes above a card: two characters without width."""
 
@@ -41,13 +48,14 @@ INNER = "↳ "
 CITED = "#source"
 """The mark between the pipe's number of a citation and the model's number."""
 
-_MARKS = (TAG, GUARDED, NOTICE, QUESTION, CITED)
+_MARKS = (TAG, GUARDED, NOTICE, SAID, QUESTION, CITED)
 # A tag that is a line of its own is from the pipe, because `DetailsWriter` alters such a tag in the model's text.
 _OWN_TAG = regex.compile(r"(?m)^<details ([^>\n]*+)>$")
 _ATTRIBUTE = regex.compile(r'(?<!\w)(\w++)="([^"]*)"')
 _SUMMARY = regex.compile(r"(?<!\n)\n*+<summary>[^<]*</summary>")
 # Two line breaks surround a notice on each side: one is its own, one joins it to the text.
 _NOTICE_LINE = regex.compile(rf"(?m)\n{{0,2}}^(?:{regex.escape(NOTICE)}|(?:\*\*)?{QUESTION}).*+\n{{0,2}}")
+_SAID_LINES = regex.compile(rf"(?m)\n{{0,2}}^({regex.escape(SAID)}.*+(?:\n> .*+)*+)\n{{0,2}}")
 _SOURCE_NUMBER = regex.compile(rf"(?<=[\[ ])[0-9]{{1,9}}#(?={CITED[1:]}[0-9])")
 _OWN_LINE = regex.compile(rf"(?m)^(?!{INNER})")
 
@@ -66,6 +74,17 @@ class PastCall:
     round: str
 
 
+@dataclass(frozen=True, slots=True)
+class Quotation:
+    """A quotation of a message that the user has sent to the run."""
+
+    text: str
+
+    def as_message(self) -> ChatMessage:
+        """Return it as the user's message."""
+        return ChatMessage.model_validate({"role": "user", "content": self.text[len(SAID) :], SAID_FIELD: self.text})
+
+
 def translate(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return the messages for the model: blocks become `tool_calls` and `role: "tool"` messages.
 
@@ -81,8 +100,8 @@ def count_blocks(message: ChatMessage) -> int:
     return sum(text.count(END) for part in parts if isinstance(text := part.get("text"), str))
 
 
-def read_answer(content: str) -> Iterator[str | PastCall]:
-    """Yield the texts and the tool calls of an earlier answer in order. A block without a tool's name is text."""
+def read_answer(content: str) -> Iterator[str | PastCall | Quotation]:
+    """Yield the texts, tool calls and quotations of an earlier answer. A block without a tool's name is text."""
     start = end = 0
     # `concurrent`: other threads can run during the search. One through 30 MB takes a second.
     for tag in _OWN_TAG.finditer(content, concurrent=True):
@@ -104,9 +123,14 @@ def read_answer(content: str) -> Iterator[str | PastCall]:
     yield from _read_text(content[start:])
 
 
-def _read_text(text: str) -> Iterator[str]:
-    for words in _NOTICE_LINE.split(text, concurrent=True):
-        yield _SOURCE_NUMBER.sub("", words.replace(GUARDED, "<"), concurrent=True)
+def _read_text(text: str) -> Iterator[str | Quotation]:
+    # Every second part is a quotation.
+    for number, part in enumerate(_SAID_LINES.split(text, concurrent=True)):
+        if number % 2:
+            yield Quotation(part)
+            continue
+        for words in _NOTICE_LINE.split(part, concurrent=True):
+            yield _SOURCE_NUMBER.sub("", words.replace(GUARDED, "<"), concurrent=True)
 
 
 def _read_call(attributes: Mapping[str, str], body: str) -> PastCall:
@@ -151,10 +175,14 @@ def _translate(message: ChatMessage) -> list[ChatMessage]:
         # Native items have their calls in `tool_calls`, and a system message has the thread of a channel as text, where
         # the name of the model is before the first block.
         text = text.replace(f": {TAG}", f":\n{TAG}") if message.role == "system" else text
-        words = "\n\n".join(piece for piece in read_answer(text) if isinstance(piece, str) and piece.strip())
-        return [message.model_copy(update={"content": others or words or None})]
+        pieces = [piece for piece in read_answer(text) if not isinstance(piece, PastCall)]
+        said = max((place for place, piece in enumerate(pieces, 1) if isinstance(piece, Quotation)), default=0)
+        # The calls of a message follow its last quotation. A thread has none.
+        said = 0 if message.role == "system" else said
+        words = "\n\n".join(piece for piece in pieces[said:] if isinstance(piece, str) and piece.strip())
+        return [*_build_messages(pieces[:said]), message.model_copy(update={"content": others or words or None})]
     before = [ChatMessage(role="assistant", content=others)] if others else []
-    return [*before, *_build_messages(text)]
+    return [*before, *_build_messages(read_answer(text))]
 
 
 def _remove_labels(message: ChatMessage) -> ChatMessage:
@@ -179,16 +207,23 @@ def _split_content(content: str | list[dict[str, Any]] | None) -> tuple[str | No
     return "\n".join(texts), [part for part in content if not isinstance(part.get("text"), str)]
 
 
-def _build_messages(content: str) -> Iterator[ChatMessage]:
+def _build_messages(pieces: Iterable[str | PastCall | Quotation]) -> Iterator[ChatMessage]:
+    for _, group in groupby(pieces, key=lambda piece: isinstance(piece, Quotation)):
+        part = list(group)
+        yield from (piece.as_message() for piece in part if isinstance(piece, Quotation))
+        yield from _build_rounds(part)
+
+
+def _build_rounds(pieces: Iterable[str | PastCall | Quotation]) -> Iterator[ChatMessage]:
     rounds: list[tuple[list[str], list[PastCall]]] = [([], [])]
-    for piece in read_answer(content):
+    for piece in pieces:
         texts, calls = rounds[-1]
         if isinstance(piece, PastCall):
             if calls and calls[-1].round != piece.round:
                 calls = []
                 rounds.append(([], calls))
             calls.append(piece)
-        elif piece.strip():
+        elif isinstance(piece, str) and piece.strip():
             if calls:
                 texts = []
                 rounds.append((texts, []))

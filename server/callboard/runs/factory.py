@@ -22,6 +22,7 @@ from callboard.calls.tool import ClientTool
 from callboard.errors import RunLost, StorageError
 from callboard.models import ChatDict
 from callboard.observers import ObservedRun, Observer, RunObservers, RunPrepared, RunTakenOver
+from callboard.openwebui.details_parser import SAID_FIELD
 from callboard.openwebui.requests import remove_unusable_prompts
 from callboard.redaction import Redaction
 from callboard.runs.call_tracker import CallIds, CallTracker
@@ -139,6 +140,7 @@ class RunFactory:
             and request.approvals_wait
             and getattr(spec.agent, "calls_can_wait", False),
             signals=left.signals,
+            read=left.read_messages,
         )
         files = RunFiles(run_id, memory)
         link = partial(self._links.to_result, str(request.chat_id)) if stored else lambda _: None
@@ -261,6 +263,7 @@ class RunFactory:
             agent_id=request.agent,
             emit=recorder.record_whole,
             is_left=lambda: log.is_leaving,
+            take_messages=inputs.take_messages,
         )
 
     async def _add_history(
@@ -278,7 +281,8 @@ class RunFactory:
         max_tokens = self._settings.history_tokens
 
         def replay_history() -> tuple[Replayed, list[ChatDict], list[ChatDict]]:
-            replayed = replay(messages, history.calls, [call.id for call in conversation.unfinished], history.questions)
+            unfinished = [call.id for call in conversation.unfinished]
+            replayed = replay(messages, history.calls, unfinished, history.questions, history.said)
             return replayed, *limit_tokens(replayed.messages, max_tokens)
 
         # In a thread, because long chats would block other requests.
@@ -387,7 +391,8 @@ def find_question(messages: Sequence[ChatDict]) -> str | list[dict[str, Any]] | 
     """Return the last message of the user; None if the turn continues, because its question is already stored."""
     if messages[-1]["role"] == "tool":
         return None
-    return next((message.get("content") for message in reversed(messages) if message["role"] == "user"), None)
+    asked = (one for one in reversed(messages) if one["role"] == "user" and SAID_FIELD not in one)
+    return next((message.get("content") for message in asked), None)
 
 
 def is_stored(request: RunRequest) -> bool:

@@ -1,18 +1,19 @@
-"""The questions that a run asks its user, and their answers."""
+"""The questions that a run asks its user with their answers, and the messages that the user sends to the run."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from callboard.calls.approval import CallWaits, is_approval
-from callboard.errors import StorageError, UnknownInput
+from callboard.errors import RunEnding, StorageError, UnknownInput
 from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.log import EventLog
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import GivenAnswer, RunSignals
-from callboard_protocol import InputRequest, ToolRequest
+from callboard_protocol import InputRequest, ToolRequest, UserMessage
 from callboard_protocol.events import APPROVAL_PREFIX
 
 ARRIVAL_SECONDS = 5.0
@@ -32,7 +33,9 @@ class Inputs:
         calls: The run's calls.
         timeout_seconds: The time for an answer to a question that names none.
         calls_can_wait: Another server could run the calls that wait.
-        signals: Answers that clients have sent before this server took over the run, and the questions that wait.
+        signals: Answers and messages that clients have sent before this server took over the run, and the questions
+            that wait.
+        read: The messages that the model has read before.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Inputs:
         *,
         calls_can_wait: bool = False,
         signals: RunSignals = NO_SIGNALS,
+        read: Collection[str] = (),
     ) -> None:
         self.waiting = set(signals.waiting)
         """The questions that wait for an answer without a time limit."""
@@ -58,6 +62,13 @@ class Inputs:
         self._early = dict(signals.answers)
         self._taken: dict[str, GivenAnswer] = {}
         """The answers that the agent has received, without their values."""
+        self._read = set(read)
+        self._unread: dict[str, str] = {}
+        """The accepted messages that the model has not read, in order."""
+        self._handed: set[str] = set()
+        """The messages that the agent has taken in order to give them to its model."""
+        self._takes_messages = True
+        self.accept_messages(signals.messages)
 
     def open(self, request: InputRequest | ToolRequest) -> InputRequest | ToolRequest | None:
         """Open a question for answers; return it with its time limit.
@@ -172,6 +183,48 @@ class Inputs:
             elif not answer.done():
                 answer.set_result(given)
 
+    async def add_message(self, content: str) -> str:
+        """Accept a message of the user for the model, and return its id. Raises `RunEnding`, `StorageError`."""
+        message_id: str | None = uuid4().hex if self._takes_messages and not self._log.closed else None
+        messages: Mapping[str, str] = {message_id: content} if message_id else {}
+        if stored_runs := self._shared:
+            # With the earlier ones, which other servers may have accepted.
+            message_id, messages = await stored_runs.add_message(self._run_id, content)
+        if message_id is None:
+            raise run_ending(self._run_id)
+        self.accept_messages(messages)
+        return message_id
+
+    def accept_messages(self, messages: Mapping[str, str]) -> None:
+        """Accept messages of the user, also those that other servers stored."""
+        # Each read of the database has all messages of the run.
+        self._unread.update((one, text) for one, text in messages.items() if one not in self._read)
+
+    async def take_messages(self, *, is_last: bool = False) -> Sequence[UserMessage]:
+        """Return the messages that the agent has not taken, in order; see `TakeMessages`."""
+        if is_last and self._takes_messages:
+            unread = await self._log.close_messages(self._read | self._handed)
+            self.accept_messages(unread or {})
+            is_complete = unread is not None or not self._log.is_stored
+            self._takes_messages = not (is_complete and self._unread.keys() <= self._handed)
+        new = self._unread.keys() - self._handed
+        self._handed |= new
+        return [message for message in self._list_unread() if message.message_id in new]
+
+    async def end_messages(self) -> Sequence[UserMessage]:
+        """Accept no more messages; return those that the model has not read, in order."""
+        while await self.take_messages(is_last=True):
+            pass
+        return self._list_unread()
+
+    def _list_unread(self) -> Sequence[UserMessage]:
+        return [UserMessage(message_id=one, content=text) for one, text in self._unread.items()]
+
+    def note_read(self, message_id: str) -> None:
+        """Note that the model reads a message."""
+        self._read.add(message_id)
+        self._unread.pop(message_id, None)
+
     async def answer_early(self, request_id: str, given: GivenAnswer) -> None:
         """Answer a question that is not asked yet, unless the user has answered it: at another server, or before.
 
@@ -213,6 +266,11 @@ class Inputs:
         """Return the name of the API key that a question was answered with; None if unknown."""
         taken = self._taken.get(request_id)
         return taken.key if taken else None
+
+
+def run_ending(run_id: str) -> RunEnding:
+    """Return the error for a message that comes too late."""
+    return RunEnding(f"run {run_id!r} has ended or is about to: send the message as the next turn of the chat")
 
 
 def unknown_input(request_id: str) -> UnknownInput:

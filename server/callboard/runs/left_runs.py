@@ -48,6 +48,8 @@ from callboard_protocol import (
     ToolCallStart,
     ToolRequest,
     ToolStatus,
+    UnreadMessage,
+    UserMessage,
     decode,
     encode,
 )
@@ -88,6 +90,7 @@ class LeftRun:
         answer: The answer's text since the last start of an own call, which has no row yet.
         kept_answer: The part of `answer` that a `Rewind` does not remove.
         sources: The sources that were sent.
+        read_messages: The ids of the user's messages to the run that the model has read.
         signals: Cancellation and answers that clients have sent.
     """
 
@@ -101,6 +104,7 @@ class LeftRun:
     answer: str = ""
     kept_answer: str = ""
     sources: Sequence[Source] = ()
+    read_messages: AbstractSet[str] = frozenset()
     signals: RunSignals = NO_SIGNALS
 
     @property
@@ -173,7 +177,9 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
                 if not isinstance(event, ToolStatus | ToolRequest):
                     has_open_text = False
                     kept_count = len(answer)
-            case Rewind():
+            case Rewind() | UserMessage():
+                # The text before a message of the user has a row.
+                kept_count = kept_count if isinstance(event, Rewind) else 0
                 has_open_text = False
                 del answer[kept_count:]
             case _:
@@ -194,6 +200,7 @@ def _read(frames: Sequence[bytes], signals: RunSignals) -> LeftRun:
         answer="".join(answer),
         kept_answer="".join(answer[:kept_count]),
         sources=sources,
+        read_messages={event.message_id for event in events if isinstance(event, UserMessage)},
         signals=signals,
     )
 
@@ -306,15 +313,20 @@ def _add_turn(conversation: Conversation, turn: StoredTurn, left: LeftRun, repea
 
 async def end_run(
     record: RunRecord, stored: StoredRun, left: LeftRun, ending: Error
-) -> Sequence[Error | ToolCallError]:
-    """End a run that cannot continue, and its open calls. Return the new events. Raises `StorageError`, `RunLost`."""
+) -> Sequence[Error | ToolCallError | UnreadMessage]:
+    """End a run that cannot continue, its open calls and unread messages. Return the new events.
+
+    Raises `StorageError`, `RunLost`.
+    """
     turn = await record.writer.restore()
     rows = record.writer.rows
     # Without rows the chat was deleted, and with an ending the text has its row.
     answer = left.answer if turn and not rows.ending else ""
     open_calls = {call.tool_call_id: call.tool_name for call in rows.open_calls if not _is_external(call)}
     open_calls |= {call_id: call.name for call_id, call in left.open_calls.items()}
-    last: list[Error | ToolCallError] = [*_make_ends(open_calls, left.unapproved), ending]
+    unread = await record.close_messages(left.read_messages) or {}
+    messages = [UnreadMessage(message_id=message_id, content=content) for message_id, content in unread.items()]
+    last: list[Error | ToolCallError | UnreadMessage] = [*_make_ends(open_calls, left.unapproved), *messages, ending]
     _append(record, stored.last_seq, last)
     # Only calls of the client's functions are open. The client was not asked to run them unless the turn had ended.
     for call in () if rows.ending else rows.open_calls:
@@ -356,7 +368,9 @@ def _mention_answer(end: ToolCallError, left: LeftRun) -> ToolCallError:
     return end.model_copy(update={"error": CANNOT_RUN}) if may_allow(given.value) else end
 
 
-def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Rewind | ToolCallError]) -> None:
+def _append(
+    record: RunRecord, last_seq: int, events: Sequence[Done | Error | Rewind | ToolCallError | UnreadMessage]
+) -> None:
     """Append events after `last_seq` to the record, with the row changes of the calls that they end."""
     for seq, event in enumerate(events, last_seq + 1):
         changes = []

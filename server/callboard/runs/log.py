@@ -6,7 +6,7 @@ see an event after its record has stored it.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
 from callboard._history import RowChange
 from callboard.errors import LogExpired
@@ -137,6 +137,10 @@ class EventLog:
             self._record.append(StoredFrame(frame, question, self._files.take_new(), is_last, waits_for), changes)
         if not self.is_stored:
             self.on_shown(self.last_seq)
+
+    async def close_messages(self, read: Collection[str]) -> Mapping[str, str] | None:
+        """Take no more messages for the run, see `RunRecord.close_messages`; None if the run is not stored."""
+        return await self._record.close_messages(read) if self._record else None
 
     def write(self, changes: Sequence[RowChange]) -> None:
         """Store row changes that belong to no event."""

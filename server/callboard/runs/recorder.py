@@ -48,6 +48,8 @@ from callboard_protocol import (
     ToolCallStart,
     ToolRequest,
     ToolStatus,
+    UnreadMessage,
+    UserMessage,
 )
 from callboard_protocol.endings import find_ending
 
@@ -167,14 +169,19 @@ class Recorder:
         recording.add_done_callback(_take_error)
         await asyncio.shield(recording)
 
-    async def finish(self, ending: Ending) -> None:
-        """End the open calls, send the last text and the terminal event. Never raises `StorageError`."""
+    async def finish(self, ending: Ending, unread: Sequence[UserMessage] = ()) -> None:
+        """End the open calls, send the last text, the unread messages and the terminal event.
+
+        Never raises `StorageError`.
+        """
         async with self._recording:
             self._is_closed = True
             self._text.flush()
             for call in self.calls:
                 error = ending.call_error + (STILL_RUNNING if call.agent_call_id in self.left_running else "")
                 self._end_call(call, ToolCallError(tool_call_id="", error=error, code=ending.call_code))
+            for message in unread:
+                self._send(await redact_event(UnreadMessage(**message.model_dump(exclude={"type"})), self._redaction))
             last = ending.event
             if isinstance(last, Error):
                 last = last.model_copy(update={"message": without_paths(last.message)})
@@ -252,6 +259,8 @@ class Recorder:
                 self._text.rewind()
             case CallEvent():
                 await self._accept_call_event(make_storable(event))
+            case UserMessage():
+                await self._accept_user_message(make_storable(event))
             case Event():
                 event = make_storable(event)
                 if isinstance(event, InputRequest) and event.tool_call_id:
@@ -275,6 +284,17 @@ class Recorder:
             case _:
                 pass
         self._text.write(event)
+
+    async def _accept_user_message(self, event: UserMessage) -> None:
+        self._inputs.note_read(event.message_id)
+        self._text.flush()
+        # The next call belongs to another answer of the model.
+        self.calls.end_round()
+        said = await redact_event(event, self._redaction)
+        text = self._text.take_answer()
+        details = self._redaction.value(self.provider_details.get(answer_key(text)))
+        self._text.keep_text()
+        self._text.send_after_text(said, self._rows.add_user_message(text, said.content, details) if self._rows else [])
 
     async def _accept_call_event(self, event: CallEvent) -> None:
         if isinstance(event, ToolCallStart):

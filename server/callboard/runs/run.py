@@ -209,6 +209,10 @@ class Run:
             raise unknown_input(request_id)
         await self.inputs.answer(request_id, answer)
 
+    async def add_message(self, content: str) -> str:
+        """Accept a message of the user for the model, and return its id. Raises `RunEnding`, `StorageError`."""
+        return await self.inputs.add_message(content)
+
     async def file(self, file_id: str) -> Data:
         """Return a file that an event links to. Raises `UnknownFile`, `StorageError`."""
         return read_file(self.run_id, file_id, await self._find_file(file_id))
@@ -374,7 +378,7 @@ class Run:
                 return
             self._ending = CANNOT_WAIT if has_finished else INTERRUPTED
         ending = self._find_ending(agent_task)
-        await self._recorder.finish(ending)
+        await self._recorder.finish(ending, await self.inputs.end_messages())
         self.last_event = ending.event
 
     def _has_agent_finished(self, agent_task: asyncio.Task[None]) -> bool:

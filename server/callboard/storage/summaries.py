@@ -46,7 +46,8 @@ class TurnSummary:
     """The stored rows of one run. `answer` is the text after the last call; `waiting` are calls whose user is asked.
 
     `texts` has the text before the calls of each round, by round index. `ending` is the run's last event, None while
-    the run is active or if its server was killed. `failures` has the failed calls; only `newest_turns` sets it.
+    the run is active or if its server was killed. `said` are the user's messages to the run, each after its time in
+    seconds since the epoch. `failures` has the failed calls; only `newest_turns` sets it.
     """
 
     run_id: str
@@ -63,6 +64,7 @@ class TurnSummary:
     user_name: str | None = None
     ending: Done | Error | None = None
     texts: Mapping[int, str] = field(default_factory=dict)
+    said: Sequence[tuple[float, str]] = ()
     failures: Sequence[CallSummary] = ()
 
 

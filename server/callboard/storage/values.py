@@ -140,14 +140,15 @@ class GivenAnswer:
 class RunSignals:
     """Signals that clients have sent to a run: the cancel flag, and the answers by question id.
 
-    `waiting` are the questions without an answer in time that still wait for one. `has_waited` means
-    that the run has had such a question.
+    `messages` are the user's messages by their ids, in order. `waiting` are the questions without an answer in time
+    that still wait for one. `has_waited` means that the run has had such a question.
     """
 
     is_cancelled: bool
     answers: Mapping[str, GivenAnswer]
     waiting: AbstractSet[str] = frozenset()
     has_waited: bool = False
+    messages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

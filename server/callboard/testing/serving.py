@@ -31,6 +31,7 @@ from callboard_protocol import (
     ToolCallExternal,
     ToolCallStart,
     ToolStatus,
+    UserMessage,
     decode,
 )
 
@@ -100,7 +101,7 @@ class EndedRun:
                     texts.append(event.content)
                 case Rewind():
                     del texts[kept_count:]
-                case ToolCallStart() | ToolCallComplete() | ToolCallError():
+                case ToolCallStart() | ToolCallComplete() | ToolCallError() | UserMessage():
                     kept_count = len(texts)
                 case _:
                     pass

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from agno.models.message import Message
+
 from callboard.calls import ToolCall
 from callboard.errors import ModelError, ToolError
 from callboard.frameworks.turn import AdapterTurn
@@ -23,6 +25,8 @@ class AgnoHooks:
         self.agent_id = agent_id
         self.question: str | None = None
         """The user's words, as Agno was given them."""
+        self.user_messages: list[Message] = []
+        """What the user has sent to the run, as Agno was given it."""
         self.arguments: dict[str, str] = {}
         self.iterating: dict[str, asyncio.Task[Any]] = {}
         """Agno's tasks that iterate a tool's generator, by call id."""

@@ -69,6 +69,8 @@ def hook_models(agent: AgnoAgent, role: ModelRole = "main") -> AgnoAgent:
     for name in ("model", "output_model", "parser_model"):
         if (model := get_model(getattr(agent, name))) is not None:
             setattr(hooked_agent, name, _hook_model(model, role))
+    # Pre-hooks may check or change the user's words, and Agno calls them only at the beginning of a run.
+    vars(hooked_agent.model)["callboard_reads_messages"] = role == "main" and not agent.pre_hooks
     if (fallbacks := hooked_agent.fallback_config) is not None:
         hooked: dict[str, Any] = {
             name: [
@@ -148,10 +150,12 @@ class _HookedModel(Model):
     """A model whose requests and calls are reported to `current_hooks`, and whose calls are limited."""
 
     callboard_model_role: ClassVar[ModelRole] = "main"
+    callboard_reads_messages: ClassVar[bool] = False
 
     async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
         if (answer := _take_unfinished_answer(kwargs)) is not None:
             return answer
+        await _add_user_message(self, kwargs)
         with _hooked_request(self, kwargs) as receive:
             response = await super().ainvoke(*args, **kwargs)  # type: ignore[safe-super] # the user's model has one
             receive(response)
@@ -161,6 +165,7 @@ class _HookedModel(Model):
         if (answer := _take_unfinished_answer(kwargs)) is not None:
             yield answer
             return
+        await _add_user_message(self, kwargs)
         with _hooked_request(self, kwargs) as receive:
             async for delta in super().ainvoke_stream(*args, **kwargs):  # type: ignore[safe-super] # the user's model has one
                 receive(delta)
@@ -346,15 +351,35 @@ def _remove_agno_fields(tool: Any) -> Any:
             return tool
 
 
+def _hooks_of_run(request: dict[str, Any]) -> AgnoHooks | None:
+    """Return the hooks if the request belongs to the turn's own run.
+
+    Agno's reasoning and the members of a team have runs of their own.
+    """
+    hooks = current_hooks.get()
+    run = request.get("run_response")
+    return hooks if hooks is not None and run is not None and run.run_id == hooks.turn.context.run_id else None
+
+
+async def _add_user_message(model: _HookedModel, request: dict[str, Any]) -> None:
+    """Add what the user has sent to the run to the conversation, which later requests have too."""
+    hooks = _hooks_of_run(request) if model.callboard_reads_messages else None
+    if hooks is None:
+        return
+    if text := await hooks.turn.take_message():
+        hooks.user_messages.append(Message(role="user", content=text))
+    # Agno begins again without them if it retries the run.
+    known = {message.id for message in request["messages"]}
+    request["messages"] += [message for message in hooks.user_messages if message.id not in known]
+
+
 def _take_unfinished_answer(request: dict[str, Any]) -> ModelResponse | None:
     """Return the answer that an earlier server has received, if the request is the run's first; otherwise None.
 
     The request's message gets its calls.
     """
-    hooks = current_hooks.get()
-    run = request.get("run_response")
-    # Agno's reasoning and the members of a team have runs of their own.
-    if hooks is None or run is None or run.run_id != hooks.turn.context.run_id:
+    hooks = _hooks_of_run(request)
+    if hooks is None:
         return None
     answer = hooks.turn.take_unfinished_answer()
     if answer is None:

@@ -4,17 +4,17 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, Literal
-from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel, LanguageModelLike
 from langchain_core.messages import BaseMessage, HumanMessage
-from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableSequence
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, RunnableLambda, RunnableSequence
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from langgraph.pregel.protocol import PregelProtocol
+from langgraph.types import Command
 
 from callboard.agents import RunContext
 from callboard.agents.context import OnOwnerLoss
@@ -156,8 +156,7 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
             translator = EventTranslator(hooks, self._answers)
             messages = await self._input_messages(graph, turn)
             if isinstance(messages[-1], HumanMessage):
-                hooks.question = messages[-1].model_copy(update={"id": uuid4().hex})
-                messages[-1] = hooks.question
+                messages[-1] = hooks.note_user_message(messages[-1])
             given: Any = {"messages": messages}
             with translator:
                 while given is not None and (interrupts := await translator.follow(graph, given, context)):
@@ -204,6 +203,9 @@ class _LangGraphAdapter(FrameworkAgent[Graph]):
         graph = agent.with_config(config)
         if self._history == "callboard" and isinstance(graph.checkpointer, BaseCheckpointSaver):
             graph.checkpointer = InMemorySaver(serde=graph.checkpointer.serde)
+        if (name := _find_entry(agent)) is not None:
+            node = graph.nodes[name]
+            graph.nodes = {**graph.nodes, name: node.copy({"bound": _reading_messages(node.bound, hooks)})}
         return graph
 
 
@@ -241,6 +243,40 @@ def is_agent_loop(graph: Graph) -> bool:
     own = [name for name in nodes if not name.startswith("__") and not HOOK_NODE.search(name)]
     inner = (subgraph for _, subgraph in graph.get_subgraphs() if isinstance(subgraph, Pregel))
     return len(own) == 1 and all(map(is_agent_loop, inner))
+
+
+def _find_entry(graph: Graph) -> str | None:
+    """Return the node of an agent's loop to which its tools return; None for other graphs.
+
+    Also None if middleware checks the user's words before the loop, because it would not see later messages.
+    """
+    names = [name for name, node in graph.nodes.items() if not isinstance(node.bound, ToolNode | Pregel)]
+    if (
+        len(names) == len(graph.nodes)
+        or not is_agent_loop(graph)
+        or any(name.endswith(".before_agent") for name in names)
+    ):
+        return None
+    own = [name for name in names if not name.startswith("__") and not HOOK_NODE.search(name)]
+    return next(iter([*(name for name in names if re.search(r"\.before_model$|^pre_model_hook$", name)), *own]), None)
+
+
+def _reading_messages(node: Runnable[Any, Any], hooks: GraphHooks) -> Runnable[Any, Any]:
+    """Return the node, whose state also gets what the user has sent to the run."""
+    # Until the node has ended: LangGraph may run it again after an exception, and drops its update.
+    taken: list[BaseMessage] = []
+
+    async def run(state: Any, config: RunnableConfig) -> Any:
+        if isinstance(state, dict) and "messages" in state and (text := await hooks.turn.take_message()):
+            taken.append(hooks.note_user_message(HumanMessage(text)))
+        if not taken:
+            return await node.ainvoke(state, config)
+        output = await node.ainvoke({**state, "messages": [*state["messages"], *taken]}, config)
+        update: Command[Any] = Command(update={"messages": taken.copy()})
+        taken.clear()
+        return [update, *(output if isinstance(output, list) else [output])]
+
+    return RunnableLambda(run)
 
 
 async def _stream_answer(

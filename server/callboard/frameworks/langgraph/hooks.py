@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, ToolMessage
@@ -106,8 +106,8 @@ class GraphHooks(BaseCallbackHandler):
         self.results: dict[str, ToolMessage] = {}
         self.tool_errors: dict[str, BaseException] = {}
         self.failed_messages: set[str] = set()
-        self.question: BaseMessage | None = None
-        """The user's message, as the graph was given it."""
+        self.user_messages: dict[str | None, BaseMessage] = {}
+        """The user's messages of this run, as the graph was given them, by id."""
         self.inner_calls: set[str] = set()
         """The calls of agents inside tools. They are counted when the model writes them."""
         self.repeated_id = ""
@@ -167,12 +167,18 @@ class GraphHooks(BaseCallbackHandler):
         match message:
             case ToolMessage(tool_call_id=key) if known := self.results.get(key):
                 pass
-            case HumanMessage(id=message_id) if (known := self.question) and known.id == message_id:
+            case HumanMessage(id=message_id) if known := self.user_messages.get(message_id):
                 key = content_text(known.content)
             case _:
                 return
         if (text := content_text(message.content)) != content_text(known.content):
             self.turn.context.replaced[key] = text
+
+    def note_user_message(self, message: HumanMessage) -> HumanMessage:
+        """Return the message with an id, by which middleware that replaces its text is noticed."""
+        message = message.model_copy(update={"id": uuid4().hex})
+        self.user_messages[message.id] = message
+        return message
 
     async def end(self, message: ToolMessage) -> None:
         """End a call with its result in the graph. If the call has not started, start it first."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Self
 from uuid import uuid4
 
@@ -222,7 +222,7 @@ class EventTranslator:
 
     def _send_structured_response(self, part: Part) -> None:
         """Send a structured answer, unless the model wrote it as text."""
-        for update in part.data.values():
+        for update in chain.from_iterable(one if isinstance(one, list) else [one] for one in part.data.values()):
             if isinstance(update, Mapping) and "structured_response" in update and not self._has_text:
                 self._turn.add_text(to_text(update["structured_response"]))
 

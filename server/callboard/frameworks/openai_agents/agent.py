@@ -101,6 +101,7 @@ class _OpenAIAgentsAdapter(FrameworkAgent[OpenAIAgent]):
     async def _run(self, agent: OpenAIAgent, turn: AdapterTurn, **options: Any) -> None:
         items, instructions = to_items(turn.context.messages)
         hooks = AgentsHooks(turn, instructions)
+        hooks.reads_messages = not (agent.input_guardrails or self._run_config.input_guardrails)
         hooked_agents = HookedAgents(hooks, self._run_config, self._servers)
         options |= {"hooks": hooks, "run_config": hooked_agents.run_config}
         try:

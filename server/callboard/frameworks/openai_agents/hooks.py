@@ -22,6 +22,7 @@ from agents import (
     RunResultStreaming,
     RunState,
     Tool,
+    TResponseInputItem,
 )
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
@@ -53,6 +54,8 @@ class AgentsHooks(RunHooks[Any]):
         failure: The exception of the last model request that failed.
         has_calls: The last answer had calls.
         was_cut_off: The last answer was shown in part but did not end.
+        reads_messages: The model reads the user's messages between rounds. With guardrails for the input it does not,
+            because the SDK checks only the first input of a run.
         agents: The hooked agents of the run.
         hook_inner_run: AgentsHooks a run that a call's tool starts.
     """
@@ -70,6 +73,9 @@ class AgentsHooks(RunHooks[Any]):
         self.failure: Exception | None = None
         self.has_calls = False
         self.was_cut_off = False
+        self.reads_messages = True
+        self._user_messages: list[tuple[int, str]] = []
+        """The user's messages to this run, each with the number of the items before it."""
         self.agents: list[Agent[Any]] = []
         self._started_tools: set[str] = set()
         self._tools: set[asyncio.Task[Any]] = set()
@@ -84,6 +90,20 @@ class AgentsHooks(RunHooks[Any]):
         inner.outer_call_id = inner.parent_call_id = call_id
         inner.instructions = ""
         return inner
+
+    async def add_messages(self, items: list[TResponseInputItem]) -> list[TResponseInputItem]:
+        """Return a request's items with the messages that the user has sent to the run, each where it was first read.
+
+        The SDK has no place in its state for them.
+        """
+        if self.outer_call_id is not None:
+            return items
+        if self.reads_messages and (text := await self.turn.take_message()):
+            self._user_messages.append((len(items), text))
+        whole = list(items)
+        for place, text in reversed(self._user_messages):
+            whole.insert(place, {"role": "user", "content": text})
+        return whole
 
     async def start(self, call: ToolCall) -> None:
         """Start a call of a tool that can be run."""

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import httpx
 import openai
-from agents import Handoff, Model, ModelResponse, ModelSettings, Tool, TResponseInputItem, Usage
+from agents import Handoff, ItemHelpers, Model, ModelResponse, ModelSettings, Tool, TResponseInputItem, Usage
 from agents.agent_output import AgentOutputSchemaBase
 from agents.exceptions import AgentsException
 from agents.items import TResponseStreamEvent
@@ -109,6 +109,7 @@ class HookedModel(Model):
             await answer.take(response)
             yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
             return
+        input = await hooks.add_messages(ItemHelpers.input_to_new_input_list(input))  # noqa: A001
         system = "\n\n".join(filter(None, (system_instructions, hooks.instructions))) or None
         stream = self._model.stream_response(
             system, input, model_settings, tools, output_schema, handoffs, tracing, **more

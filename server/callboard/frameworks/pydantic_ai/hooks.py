@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, wraps
 from typing import Any
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, ModelRequestNode
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import ModelRetry, SkipModelRequest
@@ -101,7 +101,8 @@ class PydanticAIHooks(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Reset the state for a new answer, and record the tools that the request offers."""
         offered = request_context.model_request_parameters
-        last = request_context.messages[-1].parts if request_context.messages else ()
+        # After the last answer: the user's messages may follow a rejection.
+        last = [part for message in request_context.messages[-2:] for part in message.parts]
         self.has_rejected_answer = any(_is_rejection(part, self.output_tools) for part in last)
         self.output_tools = {tool.name for tool in offered.output_tools}
         self._offered = {tool.name for tool in offered.function_tools}
@@ -380,6 +381,13 @@ class ClientCapability(RunCapability):
     def __init__(self, hooks: PydanticAIHooks, instructions: str) -> None:
         super().__init__(hooks)
         self._instructions = instructions
+
+    @override
+    async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
+        """Give the model what the user has sent to the run; the agent's capabilities see it too."""
+        if isinstance(node, ModelRequestNode) and (text := await self.turn.take_message()):
+            ctx.enqueue(text)
+        return node
 
     @override
     async def before_model_request(

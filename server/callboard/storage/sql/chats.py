@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Boolean, ColumnElement, Connection, and_, bindparam, delete, func, or_, select, update
 
 from callboard._history import ChatHistory, insert_turns_by_text, replay
-from callboard._history.turns import ChatDict, StoredStatus, group_calls, message_text, read_turns
+from callboard._history.turns import ChatDict, Interjection, StoredStatus, group_calls, message_text, read_turns
 from callboard.errors import UnknownChat, UnknownToolCall
 from callboard.storage.rows import read_call, read_history_call
 from callboard.storage.sql.database import ROWS_AT_ONCE, Database, Query, Rows, T, Work
@@ -36,8 +36,10 @@ from callboard.storage.values import (
 
 IS_OWN = chats.c.id.startswith(OWN_CHAT_PREFIX, autoescape=True)
 """The server has made the id of the chat."""
+IS_SAID = and_(messages.c.role == "user", messages.c.round_index.is_not(None))
+"""The user has sent the message to a run."""
 IS_REPLAYED = or_(
-    messages.c.role == "tool", messages.c.provider_details.is_not(None), messages.c.replay_output.is_not(None)
+    messages.c.role == "tool", messages.c.provider_details.is_not(None), messages.c.replay_output.is_not(None), IS_SAID
 )
 READ_HISTORY = (
     select(
@@ -133,6 +135,11 @@ class Chats(UserChats):
                     for row in rows
                     if row.role == "user" and row.replay_output is not None
                 },
+                said=[
+                    Interjection(row.message_id, row.round_index, row.content or "")
+                    for row in rows
+                    if row.role == "user" and row.round_index is not None
+                ],
             )
 
         return await self._database.read(read, is_patient=True)
@@ -227,7 +234,7 @@ class Chats(UserChats):
             sent += [{"role": "user", "content": turn.question}] if turn.question else []
             sent += turn.as_messages()
         whole = insert_turns_by_text(sent, history.turns)
-        return replay(whole, history.calls, questions=history.questions).messages
+        return replay(whole, history.calls, questions=history.questions, said=history.said).messages
 
 
 async def delete_chats(database: Database, condition: ColumnElement[bool]) -> int:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
-from sqlalchemy import ColumnElement, Connection, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, tuple_
 
 from callboard._history.turns import message_text
 from callboard.errors import RequestError
 from callboard.openwebui.requests import strip_context
 from callboard.storage.rows import read_call
-from callboard.storage.sql.chats import UserChats, read_statuses
+from callboard.storage.sql.chats import IS_SAID, UserChats, read_statuses
 from callboard.storage.sql.database import Rows
 from callboard.storage.sql.queries import (
     INVALID_CURSOR,
@@ -60,7 +60,7 @@ QUESTION_CHARS = 50_000
 _ENDING: TypeAdapter[Done | Error] = TypeAdapter(Annotated[Done | Error, Field(discriminator="type")])
 _TEXT_OF_PART = re.compile(r'"text": ("(?:[^"\\]|\\.)*")')
 
-IS_QUESTION = messages.c.role == "user"
+IS_QUESTION = and_(messages.c.role == "user", messages.c.round_index.is_(None))
 ERRORS = func.count().filter(IS_FAILURE)
 WAITING = func.count().filter(IS_WAITING)
 SHOWN = [column for column in messages.c if column.name not in ("arguments", "tool_output", "replay_output", "content")]
@@ -304,6 +304,7 @@ def _load_turns(
         .group_by(messages.c.chat_id, messages.c.run_id)
     )
     texts = _read_questions(connection, of_turns) if is_listed else _read_texts(connection, of_turns)
+    heard = _read_said(connection, of_turns)
     found = {}
     for row in connection.execute(counted):
         said = texts[row.chat_id, row.run_id]
@@ -313,6 +314,7 @@ def _load_turns(
             question=said.get("user", ""),
             answer=said.get("assistant", ""),
             texts={index: text for index, text in said.items() if isinstance(index, int)},
+            said=heard[row.chat_id, row.run_id],
         )
     return found
 
@@ -349,11 +351,23 @@ def _read_failures(
     return failures
 
 
+def _read_said(
+    connection: Connection, of_turns: Sequence[ColumnElement[bool]]
+) -> defaultdict[tuple[str, str], list[tuple[float, str]]]:
+    """Return the user's messages to runs by chat id and run id, each after its time."""
+    columns = messages.c.chat_id, messages.c.run_id, messages.c.created_at, messages.c.content
+    said: defaultdict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+    for row in connection.execute(select(*columns).where(*of_turns, IS_SAID).order_by(messages.c.id)):
+        said[row.chat_id, row.run_id].append((row.created_at, row.content))
+    return said
+
+
 def _read_texts(connection: Connection, of_turns: Sequence[ColumnElement[bool]]) -> _Texts:
     said = select(messages.c.chat_id, messages.c.run_id, messages.c.role, messages.c.content, messages.c.round_index)
     texts: _Texts = defaultdict(dict)
-    for row in connection.execute(said.where(*of_turns, ~IS_CALL).order_by(messages.c.id)):
+    for row in connection.execute(said.where(*of_turns, ~IS_CALL, ~IS_SAID).order_by(messages.c.id)):
         place = row.role if row.round_index is None else row.round_index
         if row.content or place == "user":
-            texts[row.chat_id, row.run_id][place] = message_text(row.content)
+            before = texts[row.chat_id, row.run_id].get(place, "")
+            texts[row.chat_id, row.run_id][place] = before + message_text(row.content)
     return texts

@@ -8,7 +8,7 @@ as after a kill. Otherwise nothing more of the run is stored, and it goes on lik
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache
@@ -82,14 +82,23 @@ class RecordListener(Protocol):
 
 
 @dataclass(slots=True)
+class _Door:
+    """Closes a run for messages, if all are in `read`. `unread` are the others, None before the transaction."""
+
+    read: Collection[str]
+    unread: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
 class _Batch:
     """The frames and row changes of one transaction."""
 
     frames: list[StoredFrame] = field(default_factory=list)
     changes: list[RowChange] = field(default_factory=list)
+    door: _Door | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.frames or self.changes)
+        return bool(self.frames or self.changes or self.door)
 
 
 class RunRecord:
@@ -142,6 +151,13 @@ class RunRecord:
             if self._change is None:
                 self._change = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._change)
+
+    async def close_messages(self, read: Collection[str]) -> Mapping[str, str] | None:
+        """Take no more messages for the run, if all are in `read`; return the others, None if the database fails."""
+        door = self._waiting.door = _Door(read)
+        self.append()
+        await self.wait_until_stored()
+        return door.unread
 
     async def store(self) -> None:
         """Wait until everything added is stored. Raises `StorageError` if it cannot be stored, and `RunLost`."""
@@ -225,6 +241,8 @@ class RunRecord:
         def write_rows(connection: Connection) -> None:
             nonlocal may_be_written
             self.writer.write(connection, batch.changes, may_be_written=may_be_written)
+            if batch.door:
+                batch.door.unread = self._stored_runs.close_messages(connection, self._run.run_id, batch.door.read)
             # This is called again if the connection was lost, possibly after the commit.
             may_be_written = True
 

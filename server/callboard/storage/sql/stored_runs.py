@@ -6,10 +6,11 @@ over like the runs of dead servers.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy import (
     ColumnElement,
@@ -45,6 +46,10 @@ from callboard.storage.sql.waiting import (
 from callboard.storage.values import GivenAnswer, RunSignals, StoredFrame, StoredRun
 
 FRAMES_PER_QUERY = 500
+MESSAGE_PREFIX = "say:"
+"""The prefix of the ids of the user's messages to a run. Each has a row in `run_inputs`, as its own answer."""
+NO_MORE_MESSAGES = f"{MESSAGE_PREFIX}~"
+"""The id of the row that says that the run takes no more messages."""
 RUNS_AT_ONCE = 20
 """The runs that one transaction deletes, with all their frames; small, because other writes wait for it."""
 
@@ -351,13 +356,12 @@ class StoredRuns:
         if answer.value is None:
             # A question that waits needs no stored "no answer".
             set_answer = set_answer.where(run_inputs.c.waiting_since.is_(None))
-        lock_open = select(runs.c.id).where(runs.c.id == run_id, IS_OPEN).with_for_update()
         was_first = is_released = False
 
         def write(connection: Connection) -> bool:
             nonlocal was_first, is_released
             # Locks the run, so that its owner cannot end it between the answer and `begin_again`.
-            is_open = connection.execute(lock_open).first() is not None
+            is_open = connection.execute(_lock_open(run_id)).first() is not None
             is_first = is_open and connection.execute(set_answer).rowcount > 0
             # An earlier attempt of this write may have been committed.
             is_stored = was_first and not is_first and connection.scalar(find_answer) == answer.to_json()
@@ -371,6 +375,44 @@ class StoredRuns:
         if is_released:
             self._publish_release()
         return is_accepted
+
+    async def add_message(self, run_id: str, content: str) -> tuple[str | None, Mapping[str, str]]:
+        """Store a message of the user to a run; return its id, and all messages so far by their ids, in order.
+
+        The id is None if the run takes no more messages.
+        """
+        unique = uuid4().hex
+
+        def write(connection: Connection) -> tuple[str | None, Mapping[str, str]]:
+            is_open = connection.execute(_lock_open(run_id)).first() is not None
+            known = _read_messages(connection, run_id)
+            is_open = known.pop(NO_MORE_MESSAGES, None) is None and is_open
+            # An earlier attempt of this write may have been committed.
+            message_id = next((one for one in known if one.endswith(unique)), None)
+            if is_open and message_id is None:
+                # With a number, so that the order of the ids is the order in which the messages were accepted.
+                message_id = f"{MESSAGE_PREFIX}{len(known):06}:{unique}"
+                row = {"run_id": run_id, "question": message_id, "answer": GivenAnswer(content).to_json()}
+                connection.execute(self._add_questions, row)
+                known[message_id] = content
+            return message_id, known
+
+        message_id, messages = await self._database.write(write)
+        if message_id:
+            self._bus.publish(run_id)
+        return message_id, messages
+
+    def close_messages(self, connection: Connection, run_id: str, read: Collection[str]) -> Mapping[str, str]:
+        """Return the messages of a run that are not in `read`, in order; if there are none, the run takes no more.
+
+        The transaction has locked the run's row.
+        """
+        known = _read_messages(connection, run_id)
+        unread = {one: text for one, text in known.items() if one not in read and one != NO_MORE_MESSAGES}
+        if not unread:
+            row = {"run_id": run_id, "question": NO_MORE_MESSAGES, "answer": GivenAnswer("").to_json()}
+            connection.execute(self._add_questions, row)
+        return unread
 
     async def list_open_questions(self, chat_id: str, agent_id: str, user_id: str) -> set[tuple[str, str]]:
         """Return the questions of an agent in a user's chat that have no answer, as the ids of run and question."""
@@ -463,6 +505,20 @@ class StoredRuns:
         return await self._database.delete_in_batches(runs, condition, RUNS_AT_ONCE)
 
 
+def _lock_open(run_id: str) -> Executable:
+    """Return the statement that locks a run that has not ended, and finds no other run."""
+    return select(runs.c.id).where(runs.c.id == run_id, IS_OPEN).with_for_update()
+
+
+def _read_messages(connection: Connection, run_id: str) -> dict[str, str]:
+    """Return the messages of a run in order, by their ids; also `NO_MORE_MESSAGES` if the run takes no more."""
+    query = select(run_inputs.c.question, run_inputs.c.answer).where(
+        run_inputs.c.run_id == run_id, run_inputs.c.question.startswith(MESSAGE_PREFIX)
+    )
+    found = sorted(connection.execute(query).all())
+    return {row.question: GivenAnswer.from_json(row.answer).value for row in found}
+
+
 def _make_insert(database: Database) -> Executable:
     """Return the statement that inserts a run, unless its id exists or its user has `most` active runs.
 
@@ -491,9 +547,13 @@ def _read_run(row: Row[*tuple[object, ...]]) -> StoredRun:
 
 def _read_signals(rows: Sequence[Row[*tuple[Any, ...]]]) -> RunSignals:
     """Return the signals in the rows of one run."""
+    given = {row.question: GivenAnswer.from_json(row.answer) for row in rows if row.answer is not None}
+    messages = {one: given.pop(one).value for one in sorted(given) if one.startswith(MESSAGE_PREFIX)}
+    messages.pop(NO_MORE_MESSAGES, None)
     return RunSignals(
         rows[0].is_cancelled,
-        {row.question: GivenAnswer.from_json(row.answer) for row in rows if row.answer is not None},
+        given,
         frozenset(row.question for row in rows if row.waiting_since is not None and row.answer is None),
         any(row.waiting_since is not None for row in rows),
+        messages,
     )

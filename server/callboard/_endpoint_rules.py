@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import dropwhile, groupby, pairwise, takewhile
 from typing import Any
 
-from callboard._history.turns import ChatDict
+ChatDict = dict[str, Any]
 
-NO_ANSWER = "(This turn ended here, without an answer.)"
+NO_ANSWER = "(There was no answer before the next message.)"
 _SYSTEM = ("system", "developer")
 PARTS_INTRODUCTION = "Of the tool results above, {call_id} holds this beside its text:"
 NO_TEXT = "[The result holds no text. What it holds is in the next message.]"
