@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from callboard import Agent, tool
 from callboard._endpoint_rules import NO_ANSWER
@@ -19,7 +19,7 @@ from callboard.agents import RunContext
 from callboard.errors import RunLost
 from callboard.storage import Store
 from callboard.storage.sql import database as database_module
-from callboard.storage.sql.tables import runs
+from callboard.storage.sql.tables import run_inputs, runs
 from callboard.storage.values import GivenAnswer, StoredFrame, StoredRun
 from callboard_protocol import (
     Done,
@@ -249,6 +249,9 @@ async def test_messages_to_a_run_are_read_in_order_after_the_round_and_replayed_
         assert [message["role"] for message in model.requests[-1]["messages"]] == [*roles[2], "assistant", "user"]
         rows = (await one.client.get("/v1/chats/chat/messages?user_id=ann")).json()["messages"]
         assert [row["content"] for row in rows if row["role"] == "user"][1:3] == ["Also the last row.", "Be quick."]
+        assert "Also the last row." in (await one.client.get("/v1/user-data?user_id=ann")).text
+        assert (await other.client.delete("/v1/user-data?user_id=ann")).is_success
+        assert not await database_of(one).fetch(select(run_inputs))
 
 
 async def test_every_message_that_any_server_accepts_is_read_also_at_the_end_of_the_run(

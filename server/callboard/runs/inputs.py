@@ -13,7 +13,7 @@ from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.log import EventLog
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import GivenAnswer, RunSignals
-from callboard_protocol import InputRequest, ToolRequest, UserMessage
+from callboard_protocol import InputRequest, ToolRequest, UnreadMessage, UserMessage
 from callboard_protocol.events import APPROVAL_PREFIX
 
 ARRIVAL_SECONDS = 5.0
@@ -209,16 +209,13 @@ class Inputs:
             self._takes_messages = not (is_complete and self._unread.keys() <= self._handed)
         new = self._unread.keys() - self._handed
         self._handed |= new
-        return [message for message in self._list_unread() if message.message_id in new]
+        return [UserMessage(message_id=one, content=text) for one, text in self._unread.items() if one in new]
 
-    async def end_messages(self) -> Sequence[UserMessage]:
+    async def end_messages(self) -> Sequence[UnreadMessage]:
         """Accept no more messages; return those that the model has not read, in order."""
         while await self.take_messages(is_last=True):
             pass
-        return self._list_unread()
-
-    def _list_unread(self) -> Sequence[UserMessage]:
-        return [UserMessage(message_id=one, content=text) for one, text in self._unread.items()]
+        return [UnreadMessage(message_id=one, content=text) for one, text in self._unread.items()]
 
     def note_read(self, message_id: str) -> None:
         """Note that the model reads a message."""

@@ -169,11 +169,8 @@ class Recorder:
         recording.add_done_callback(_take_error)
         await asyncio.shield(recording)
 
-    async def finish(self, ending: Ending, unread: Sequence[UserMessage] = ()) -> None:
-        """End the open calls, send the last text, the unread messages and the terminal event.
-
-        Never raises `StorageError`.
-        """
+    async def finish(self, ending: Ending, unread: Sequence[UnreadMessage] = ()) -> None:
+        """End the open calls, and send the last text, `unread` and the terminal event. Never raises `StorageError`."""
         async with self._recording:
             self._is_closed = True
             self._text.flush()
@@ -181,7 +178,7 @@ class Recorder:
                 error = ending.call_error + (STILL_RUNNING if call.agent_call_id in self.left_running else "")
                 self._end_call(call, ToolCallError(tool_call_id="", error=error, code=ending.call_code))
             for message in unread:
-                self._send(await redact_event(UnreadMessage(**message.model_dump(exclude={"type"})), self._redaction))
+                self._send(await redact_event(message, self._redaction))
             last = ending.event
             if isinstance(last, Error):
                 last = last.model_copy(update={"message": without_paths(last.message)})
