@@ -59,10 +59,10 @@ def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
         ("POST", "/v1/runs"): Wanted("POST", "/v1/runs", started),
         ("POST", "/v1/chat/completions"): Wanted("POST", "/v1/chat/completions", asked),
         ("POST", "/v1/responses"): Wanted("POST", "/v1/responses", responding),
+        ("POST", "/v1/runs/{run_id}/messages"): Wanted("POST", "/v1/runs/waiting/messages", {"content": "hi"}),
         ("POST", "/v1/runs/{run_id}/input"): Wanted(
             "POST", "/v1/runs/waiting/input", {"request_id": "q", "value": True}
         ),
-        ("POST", "/v1/runs/{run_id}/messages"): Wanted("POST", "/v1/runs/waiting/messages", {"content": "hi"}),
         ("POST", "/v1/runs/{run_id}/cancel"): Wanted("POST", "/v1/runs/waiting/cancel"),
         ("DELETE", "/v1/user-data"): Wanted("DELETE", "/v1/user-data?user_id=u"),
         ("DELETE", "/v1/chats"): Wanted("DELETE", "/v1/chats?user_id=u"),

@@ -27,7 +27,9 @@ from callboard_protocol import (
     ToolRequest,
     ToolStatus,
     ToolStatusData,
+    UnreadMessage,
     Usage,
+    UserMessage,
     decode,
     encode,
 )
@@ -40,6 +42,8 @@ EVENTS: list[Event] = [
     Message(content="a\u0085b\nc\rd\r\n😀 </details>"),
     Reasoning(content="hm"),
     Rewind(),
+    UserMessage(message_id="m1", content="Be quick."),
+    UnreadMessage(message_id="m2", content="And quiet."),
     ToolCallArgsDelta(tool_call_id="c1", tool_name="draw", delta='{"a'),
     ToolCallStart(tool_call_id="c1", tool_name="draw", tool_args={"a": "{{user}}"}),
     ToolStatus(tool_call_id="c1", data=ToolStatusData(status="processing", message="half", progress=50)),

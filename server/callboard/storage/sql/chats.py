@@ -135,11 +135,11 @@ class Chats(UserChats):
                     for row in rows
                     if row.role == "user" and row.replay_output is not None
                 },
-                said=[
+                said=tuple(
                     Interjection(row.message_id, row.round_index, row.content or "")
                     for row in rows
                     if row.role == "user" and row.round_index is not None
-                ],
+                ),
             )
 
         return await self._database.read(read, is_patient=True)

@@ -75,7 +75,8 @@ messages = Table(
     Column("tool_output", Text, comment="the whole result; null while the tool runs"),
     Column("replay_output", Text, comment="the compacted result for replay; null: tool_output"),
     Column("error_code", String(64), comment="null if the call succeeded"),
-    Column("round_index", Integer, comment="of a user's row: the round before it; null: the question"),
+    # Of a user's row: the round before the message; null for the question.
+    Column("round_index", Integer),
     Column("sequence_index", Integer),
     Column("started_at", Double),
     Column("ended_at", Double),
