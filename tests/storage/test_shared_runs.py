@@ -281,6 +281,21 @@ async def test_every_message_that_any_server_accepts_is_read_also_at_the_end_of_
             assert isinstance(events[-1], Done)
 
 
+async def test_a_message_that_a_server_has_accepted_before_it_stopped_is_read(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with OpenAIServer(lambda _: chunks(text("Done."), finish("stop"))) as model:
+        model.may_answer.clear()
+        settings = {"database_url": database_url, "model_base_url": model.base_url, "model": "m"}
+        async with serving(tmp_path / "one", Agent("scripted"), **settings) as one:
+            asking = asyncio.create_task(one.events(body()))
+            await model.is_asked.wait()
+            async with serving(tmp_path / "other", Agent("scripted"), **settings) as other:
+                assert (await say(other, "Be quick.")).status_code == 202
+            model.may_answer.set()
+            assert [one.content for one in await asking if isinstance(one, UserMessage)] == ["Be quick."]
+
+
 @pytest.mark.parametrize("fields", [{}, {"chat_id": None}])
 @pytest.mark.parametrize("is_stopped", [False, True])
 async def test_a_message_that_the_agent_does_not_read_is_sent_back_before_the_end(

@@ -190,8 +190,7 @@ class Inputs:
         if stored_runs := self._shared:
             # With the earlier ones, which other servers may have accepted.
             message_id, messages = await stored_runs.add_message(self._run_id, content)
-        is_late = not self._takes_messages and message_id not in self._read | self._handed
-        if message_id is None or is_late:
+        if message_id is None:
             raise run_ending(self._run_id)
         self.accept_messages(messages)
         return message_id
@@ -204,12 +203,9 @@ class Inputs:
     async def take_messages(self, *, is_last: bool = False) -> Sequence[UserMessage]:
         """Return the messages that the agent has not taken, in order; see `TakeMessages`."""
         if is_last and self._takes_messages:
-            is_complete = self._shared is None or await self._shared.is_alone(surely=True)
-            if not is_complete:
-                # Another server may have accepted messages that have not arrived, or accept one now.
-                unread = await self._log.close_messages(self._read | self._handed)
-                self.accept_messages(unread or {})
-                is_complete = unread is not None or not self._log.is_stored
+            unread = await self._log.close_messages(self._read | self._handed)
+            self.accept_messages(unread or {})
+            is_complete = unread is not None or not self._log.is_stored
             self._takes_messages = not (is_complete and self._unread.keys() <= self._handed)
         new = self._unread.keys() - self._handed
         self._handed |= new

@@ -125,9 +125,9 @@ class StoredRuns:
         ):
             yield
 
-    async def is_alone(self, *, surely: bool = False) -> bool:
-        """Return whether no other server uses the database, see `Database.is_alone`."""
-        return await self._database.is_alone(surely=surely)
+    async def is_alone(self) -> bool:
+        """Return whether no other server uses the database, as far as this one knows."""
+        return await self._database.is_alone()
 
     async def begin(
         self, run: StoredRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
