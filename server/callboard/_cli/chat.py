@@ -154,8 +154,9 @@ def to_messages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     the user said between them.
     """
     messages: list[dict[str, Any]] = []
-    for message_id, group in groupby(rows, key=lambda row: row["message_id"]):
+    for _, group in groupby(rows, key=lambda row: row["run_id"]):
         turn = list(group)
+        message_id = turn[0]["message_id"]
         messages += [{"role": "user", "content": row["content"]} for row in turn[:1] if row["role"] == "user"]
         texts = [row["content"] for row in turn if row["role"] == "assistant" and row["content"]]
         answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text.strip() for text in texts)}
