@@ -74,6 +74,9 @@ def test_a_message_to_the_run_is_a_quotation_in_whose_place_the_model_reads_the_
     assert len(tool_blocks(transcript.render())) == 2
     assert "More" not in transcript.render()
     read = read_next_turn([{"role": "assistant", "content": transcript.render()}])
+    # In the thread of a channel, it is text.
+    [thread] = read_next_turn([{"role": "system", "content": transcript.render()}])
+    assert thread["content"].count(PIPE.draw_said(text)) == 2
     calls = [one["tool_calls"] for one in read if "tool_calls" in one]
     texts = "\n".join(piece.render() for piece in transcript.pieces if not piece.is_block)
     as_items = [

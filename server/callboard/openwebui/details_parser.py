@@ -164,10 +164,11 @@ def _translate(message: ChatMessage) -> list[ChatMessage]:
         # the name of the model is before the first block.
         text = text.replace(f": {TAG}", f":\n{TAG}") if message.role == "system" else text
         pieces = [piece for piece in read_answer(text) if not isinstance(piece, PastCall)]
-        said = max((place for place, piece in enumerate(pieces, 1) if not isinstance(piece, str)), default=0)
         # The calls of a message follow its last quotation. A thread has none.
-        said = 0 if message.role == "system" else said
-        words = "\n\n".join(piece for piece in pieces[said:] if isinstance(piece, str) and piece.strip())
+        places = [place for place, piece in enumerate(pieces, 1) if not isinstance(piece, str)]
+        said = places[-1] if places and message.role != "system" else 0
+        texts = [piece if isinstance(piece, str) else getattr(piece, SAID_FIELD) for piece in pieces[said:]]
+        words = "\n\n".join(filter(str.strip, texts))
         return [*_build_messages(pieces[:said]), message.model_copy(update={"content": others or words or None})]
     before = [ChatMessage(role="assistant", content=others)] if others else []
     return [*before, *_build_messages(read_answer(text))]
