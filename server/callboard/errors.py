@@ -77,6 +77,9 @@ class RunEnding(RunError):
 
     code = "run_ending"
 
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} has ended or is about to: send the message as the next turn of the chat")
+
 
 class RunLost(RunError):
     """Another server has taken the run over, because this one did not renew its lease in time."""

@@ -41,7 +41,7 @@ from examples.demo import demo_agent
 from tests.cli.terminal import Terminal, in_pipes, in_terminal
 from tests.fakes.http_answer import answering
 from tests.faults.balancer import Balancer
-from tests.serving import Script, ScriptedAgent, Service, serving
+from tests.serving import Script, ScriptedAgent, Service, request, serving
 
 TOOL = "paint"
 
@@ -223,6 +223,21 @@ async def test_lines_typed_while_an_answer_runs_are_read_in_it_in_order_or_asked
         "› Encore!",
         "<Encore!>",
     ]
+
+
+async def test_a_chat_whose_client_has_sent_no_message_ids_goes_on_with_its_questions_in_order(tmp_path: Path) -> None:
+    read: list[list[str]] = []
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        read.append([message["content"] for message in context.messages])
+        yield Message(content=f"<{read[-1][-1]}>")
+
+    async with serving(tmp_path, ScriptedAgent(script)) as service:
+        for question in ("one", "two"):
+            asked = [{"role": "user", "content": question}]
+            await service.events(request(chat_id="c", messages=asked))
+        await in_pipes(tmp_path, "chat", "scripted", "three", "--url", url(service), "--chat", "c")
+    assert read[-1] == ["one", "<one>", "two", "<two>", "three"]
 
 
 # ------------------------------------------------------------------------------------------------------------- asked

@@ -74,6 +74,9 @@ def test_a_message_to_the_run_is_a_quotation_in_whose_place_the_model_reads_the_
     assert len(tool_blocks(transcript.render())) == 2
     assert "More" not in transcript.render()
     read = read_next_turn([{"role": "assistant", "content": transcript.render()}])
+    # In the thread of a channel, it is text.
+    [thread] = read_next_turn([{"role": "system", "content": transcript.render()}])
+    assert thread["content"].count(PIPE.draw_said(text)) == 2
     calls = [one["tool_calls"] for one in read if "tool_calls" in one]
     texts = "\n".join(piece.render() for piece in transcript.pieces if not piece.is_block)
     as_items = [
@@ -83,12 +86,14 @@ def test_a_message_to_the_run_is_a_quotation_in_whose_place_the_model_reads_the_
         {"role": "tool", "tool_call_id": "d", "content": "two"},
     ]
     for messages in (read, read_next_turn(as_items)):
-        replayed = replay(messages, [], said=[Interjection(None, 0, text)]).messages
+        once = [Interjection(None, 0, text)]
+        replayed = replay(messages, [], said=[*once, *once]).messages
         assert [one["content"] for one in replayed if one["role"] == "user"] == [text, text]
         roles = [one["role"] for one in replayed]
         assert roles[:7] == ["assistant", "tool", "assistant", "user", "assistant", "user", "assistant"]
-        # The model cannot make its user say something.
-        assert "user" not in [one["role"] for one in replay(messages, []).messages]
+        # The model cannot make its user say something, or say it again.
+        for stored in ([], once):
+            assert [one["role"] for one in replay(messages, [], said=stored).messages].count("user") == len(stored)
 
 
 # --- Calls.

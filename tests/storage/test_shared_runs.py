@@ -281,6 +281,21 @@ async def test_every_message_that_any_server_accepts_is_read_also_at_the_end_of_
             assert isinstance(events[-1], Done)
 
 
+async def test_a_message_that_a_server_has_accepted_before_it_stopped_is_read(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with OpenAIServer(lambda _: chunks(text("Done."), finish("stop"))) as model:
+        model.may_answer.clear()
+        settings = {"database_url": database_url, "model_base_url": model.base_url, "model": "m"}
+        async with serving(tmp_path / "one", Agent("scripted"), **settings) as one:
+            asking = asyncio.create_task(one.events(body()))
+            await model.is_asked.wait()
+            async with serving(tmp_path / "other", Agent("scripted"), **settings) as other:
+                assert (await say(other, "Be quick.")).status_code == 202
+            model.may_answer.set()
+            assert [one.content for one in await asking if isinstance(one, UserMessage)] == ["Be quick."]
+
+
 @pytest.mark.parametrize("fields", [{}, {"chat_id": None}])
 @pytest.mark.parametrize("is_stopped", [False, True])
 async def test_a_message_that_the_agent_does_not_read_is_sent_back_before_the_end(
@@ -294,6 +309,9 @@ async def test_a_message_that_the_agent_does_not_read_is_sent_back_before_the_en
                 seen.append((seq, event))
                 if isinstance(event, ToolCallStart):
                     accepted = await say(service, "My key is sk-123456789012345678901234. \x00")
+                    # There is a limit for all messages together.
+                    for content, status in (("", 422), (" \n", 422), ("x" * 65_500, 413)):
+                        assert (await say(service, content)).status_code == status
                     if is_stopped:
                         await service.client.post("/v1/runs/run/cancel", params={"user_id": "ann"})
                     play.going_on.set()
@@ -302,8 +320,6 @@ async def test_a_message_that_the_agent_does_not_read_is_sent_back_before_the_en
         assert unread.message_id == accepted.json()["message_id"]
         assert unread.content == "My key is sk-123456789012345678901234. \ufffd"
         assert (await say(service, "Too late.")).status_code == 409
-        for content, status in (("", 422), (" \n", 422), ("x" * 70_000, 413)):
-            assert (await say(service, content)).status_code == status
 
 
 RUN = StoredRun("run", "agent", "chat", "message", "ann")

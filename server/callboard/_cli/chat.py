@@ -53,6 +53,7 @@ from callboard_protocol import (
     RunRequest,
     Source,
     Status,
+    UnreadMessage,
     User,
     UserMessage,
     decode,
@@ -154,8 +155,9 @@ def to_messages(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     the user said between them.
     """
     messages: list[dict[str, Any]] = []
-    for message_id, group in groupby(rows, key=lambda row: row["message_id"]):
+    for _, group in groupby(rows, key=lambda row: row["run_id"]):
         turn = list(group)
+        message_id = turn[0]["message_id"]
         messages += [{"role": "user", "content": row["content"]} for row in turn[:1] if row["role"] == "user"]
         texts = [row["content"] for row in turn if row["role"] == "assistant" and row["content"]]
         answer: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(text.strip() for text in texts)}
@@ -184,7 +186,7 @@ class _Chat:
         exit_code = await answer.show()
         # From this id, the server finds the calls of the answer in later turns.
         self.messages.append({"role": "assistant", "id": ids["message_id"], "content": answer.text})
-        unread = "\n".join(answer.unread.values())
+        unread = "\n".join(answer.unread)
         return await self.ask(unread) if unread else exit_code
 
 
@@ -207,8 +209,10 @@ class _ShownRun:
         self._out = Console(file=sys.stdout, **options)
         self._beside = Console(file=sys.stderr, width=None if sys.stderr.isatty() else PLAIN_CELLS, **options)
         self._events: asyncio.Queue[Event | Literal["keys"] | None] = asyncio.Queue()
-        self.unread: dict[str, str] = {}
+        self.unread: list[str] = []
         """The lines that the user has typed and the run has not read, in order."""
+        self._refused: list[str] = []
+        """The lines that the server has not accepted."""
         self._calls: dict[str, RunningCall | EndedCall] = {}
         # The texts before, between and after the calls. A rewind can remove the last one.
         self._texts = [""]
@@ -233,9 +237,8 @@ class _ShownRun:
             with self._noticing_keys():
                 ending = await self._show_events()
             await reader
+            self.unread += self._refused
         except ServerProblem as problem:
-            # The run may go on, and read them.
-            self.unread.clear()
             self._say(f"✗ {problem}", "red")
         except asyncio.CancelledError:
             # By Ctrl-C. If the signal raised this, it could do so anywhere, also in the request of another task.
@@ -247,7 +250,7 @@ class _ShownRun:
         self._break_line()
         if not self._is_terminal and self.text:
             print(make_visible(self.text))
-        for line in self.unread.values():
+        for line in self.unread:
             self._say(f"{SAY_PROMPT}{line}")
         if self._stop:
             return INTERRUPTED
@@ -302,23 +305,16 @@ class _ShownRun:
             store_typeahead(self._session.input, keys)
             self._break_line()
             try:
-                line = (await self._session.prompt_async(SAY_PROMPT, handle_sigint=False)).strip()
-                if line:
-                    await self._send_line(line)
+                if line := (await self._session.prompt_async(SAY_PROMPT, handle_sigint=False)).strip():
+                    await self._client.post(f"/v1/runs/{self._request.run_id}/messages", {"content": line})
             except EOFError:
                 pass
             except KeyboardInterrupt:
                 self._interrupt()
-
-    async def _send_line(self, line: str) -> None:
-        message_id = uuid4().hex
-        try:
-            sent = await self._client.post(f"/v1/runs/{self._request.run_id}/messages", {"content": line})
-            message_id = str(sent.get("message_id"))
-        except ServerProblem as problem:
-            if problem.code != "run_ending":
-                self._say(f"The server did not accept this: {problem}")
-        self.unread[message_id] = line
+            except ServerProblem as problem:
+                self._refused.append(line)
+                if problem.code != "run_ending":
+                    self._say(f"The server did not accept this: {problem}")
 
     def _interrupt(self) -> None:
         """Stop the run. The next Ctrl-C ends the command."""
@@ -363,9 +359,10 @@ class _ShownRun:
             case Reasoning():
                 self._stream(event.content, "dim")
             case UserMessage():
-                self.unread.pop(event.message_id, None)
                 self._texts.append("")
                 self._say(f"· The agent reads: {event.content}")
+            case UnreadMessage():
+                self.unread.append(event.content)
             case Rewind():
                 if self._is_terminal and self._texts[-1].strip():
                     self._say(TAKEN_BACK, "yellow")
@@ -517,13 +514,10 @@ class _Client:
             except (ValueError, KeyError, TypeError) as error:
                 raise ServerProblem(NOT_CALLBOARD.format(url=self.url)) from error
 
-    async def post(self, path: str, body: object) -> dict[str, Any]:
-        """Send a request about a run, and return the server's JSON."""
-        async with self._send("POST", path, json=body) as response:
-            try:
-                return dict(json.loads(await response.aread()))
-            except (ValueError, TypeError) as error:
-                raise ServerProblem(NOT_CALLBOARD.format(url=self.url)) from error
+    async def post(self, path: str, body: object) -> None:
+        """Send a request about a run."""
+        async with self._send("POST", path, json=body):
+            pass
 
     async def run(self, request: RunRequest) -> AsyncIterator[Event]:
         """Start a run, and yield its events, except those that this version cannot read."""

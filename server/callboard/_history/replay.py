@@ -50,11 +50,13 @@ def replay(
     `unfinished` stay, because they will run again. Calls with a parent are dropped: another agent made them. An empty
     id is replaced by a new one in the call and in its result. Empty arguments become `{}`; other arguments are not
     changed. A question becomes what `questions` has for its text. A user's message that `details_parser` has read from
-    an answer becomes the one of `said` with this text; if there is none, the model wrote it.
+    an answer becomes the next one of `said` with this text; if there is none, the model wrote it.
     """
     known = {call.tool_call_id: call for call in calls}
     whole = insert_turns_by_message_id(messages, calls, said)
-    said_by_text = {_drop_markup(one.text): one.text for one in said}
+    said_by_text: defaultdict[str, list[str]] = defaultdict(list)
+    for one in said:
+        said_by_text[_drop_markup(one.text)].append(one.text)
     replayed: list[ChatDict] = []
     position = 0
     while position < len(whole):
@@ -67,12 +69,11 @@ def replay(
             replayed += _answer_calls(message, whole[position:end], known, unfinished)
             position = end
         elif isinstance(drawn := message.get(SAID_FIELD), str):
-            text = said_by_text.get(_drop_markup(content_text(message.get("content"))))
-            replayed.append(
-                {"role": "assistant", "content": drawn}
-                if text is None
-                else {"role": "user", "content": questions.get(text, text)}
-            )
+            if texts := said_by_text[_drop_markup(content_text(message.get("content")))]:
+                text = texts.pop(0)
+                replayed.append({"role": "user", "content": questions.get(text, text)})
+            else:
+                replayed.append({"role": "assistant", "content": drawn})
         elif message["role"] != "tool":  # a tool message here has no call before it
             if message["role"] == "user" and (told := questions.get(content_text(message.get("content")))) is not None:
                 message = _replace_text(message, told)

@@ -245,11 +245,7 @@ class TurnRows:
                 changes.append(self._change_call(call.tool_call_id, {"replay_output": call.result}))
         for said in [{0: content_text(self.turn.user_content)} if self._row_count else {}, *self._said]:
             if (new := replaced.get("\n\n".join(said.values()))) is not None:
-                parts = new.split("\n\n")
-                parts = parts if len(parts) == len(said) else [new] * len(said)
-                changes += [
-                    ChangedRow(number, {"replay_output": part}) for number, part in zip(said, parts, strict=True)
-                ]
+                changes += [ChangedRow(number, {"replay_output": "" if number > min(said) else new}) for number in said]
         if text:
             written = json.dumps(details) if details else None
             changes.append(self._add_row("assistant", content=text, provider_details=written))

@@ -78,22 +78,17 @@ async def run_tool_loop(
             async for event in events:
                 yield event
         answer = turn.answer
-        made = _list_made_calls(answer, all_tools, client_functions if is_over_limit else all_tools)
+        made = [
+            call
+            for call in ([] if answer.reason in ("content_filter", "refusal") else answer.calls)
+            if not is_over_limit or resolve_tool_name(call.name, all_tools) in client_functions
+        ]
         calls = made[: turn.max_calls_per_answer]
         if left_out := len(made) - len(calls):
             yield Status(content=f"The model asked for {len(made)} calls at once; {left_out} were left out")
         is_cut_short = answer.reason == "length" and not left_out
     for event in turn.conclude():
         yield event
-
-
-def _list_made_calls(answer: ModelAnswer, tools: Mapping[str, Tool], allowed: Mapping[str, Tool]) -> Sequence[ToolCall]:
-    """Return the calls of an answer that run; those of other tools than the `allowed` ones do not."""
-    if answer.reason in ("content_filter", "refusal"):
-        return []
-    if allowed is tools:
-        return answer.calls
-    return [call for call in answer.calls if resolve_tool_name(call.name, tools) in allowed]
 
 
 def _offer_tools(context: TurnContext, tools: Sequence[Tool]) -> tuple[dict[str, Tool], dict[str, Tool]]:

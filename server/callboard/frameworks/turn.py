@@ -145,10 +145,10 @@ class AdapterTurn:
         text = await self.take_message(is_last=True)
         if text:
             replaced = self.context.replaced
-            contents = (message.get("content") for message in self.context.messages)
             before = [
                 {**message, "content": replaced.get(content_text(content), content)}
-                for message, content in zip(self.context.messages, contents, strict=True)
+                for message in self.context.messages
+                for content in [message.get("content")]
             ]
             whole = order_messages([*before, *self._messages.as_messages(replaced)])
             self.context = replace(self.context, messages=whole)

@@ -9,7 +9,6 @@ import html
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import regex
@@ -74,17 +73,6 @@ class PastCall:
     round: str
 
 
-@dataclass(frozen=True, slots=True)
-class Quotation:
-    """A quotation of a message that the user has sent to the run."""
-
-    text: str
-
-    def as_message(self) -> ChatMessage:
-        """Return it as the user's message."""
-        return ChatMessage.model_validate({"role": "user", "content": self.text[len(SAID) :], SAID_FIELD: self.text})
-
-
 def translate(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return the messages for the model: blocks become `tool_calls` and `role: "tool"` messages.
 
@@ -100,8 +88,8 @@ def count_blocks(message: ChatMessage) -> int:
     return sum(text.count(END) for part in parts if isinstance(text := part.get("text"), str))
 
 
-def read_answer(content: str) -> Iterator[str | PastCall | Quotation]:
-    """Yield the texts, tool calls and quotations of an earlier answer. A block without a tool's name is text."""
+def read_answer(content: str) -> Iterator[str | PastCall | ChatMessage]:
+    """Yield the texts, tool calls and user's messages of an earlier answer. A block without a tool's name is text."""
     start = end = 0
     # `concurrent`: other threads can run during the search. One through 30 MB takes a second.
     for tag in _OWN_TAG.finditer(content, concurrent=True):
@@ -123,11 +111,11 @@ def read_answer(content: str) -> Iterator[str | PastCall | Quotation]:
     yield from _read_text(content[start:])
 
 
-def _read_text(text: str) -> Iterator[str | Quotation]:
+def _read_text(text: str) -> Iterator[str | ChatMessage]:
     # Every second part is a quotation.
     for number, part in enumerate(_SAID_LINES.split(text, concurrent=True)):
         if number % 2:
-            yield Quotation(part)
+            yield ChatMessage.model_validate({"role": "user", "content": part[len(SAID) :], SAID_FIELD: part})
             continue
         for words in _NOTICE_LINE.split(part, concurrent=True):
             yield _SOURCE_NUMBER.sub("", words.replace(GUARDED, "<"), concurrent=True)
@@ -176,10 +164,11 @@ def _translate(message: ChatMessage) -> list[ChatMessage]:
         # the name of the model is before the first block.
         text = text.replace(f": {TAG}", f":\n{TAG}") if message.role == "system" else text
         pieces = [piece for piece in read_answer(text) if not isinstance(piece, PastCall)]
-        said = max((place for place, piece in enumerate(pieces, 1) if isinstance(piece, Quotation)), default=0)
         # The calls of a message follow its last quotation. A thread has none.
-        said = 0 if message.role == "system" else said
-        words = "\n\n".join(piece for piece in pieces[said:] if isinstance(piece, str) and piece.strip())
+        places = [place for place, piece in enumerate(pieces, 1) if not isinstance(piece, str)]
+        said = places[-1] if places and message.role != "system" else 0
+        texts = [piece if isinstance(piece, str) else getattr(piece, SAID_FIELD) for piece in pieces[said:]]
+        words = "\n\n".join(filter(str.strip, texts))
         return [*_build_messages(pieces[:said]), message.model_copy(update={"content": others or words or None})]
     before = [ChatMessage(role="assistant", content=others)] if others else []
     return [*before, *_build_messages(read_answer(text))]
@@ -207,14 +196,7 @@ def _split_content(content: str | list[dict[str, Any]] | None) -> tuple[str | No
     return "\n".join(texts), [part for part in content if not isinstance(part.get("text"), str)]
 
 
-def _build_messages(pieces: Iterable[str | PastCall | Quotation]) -> Iterator[ChatMessage]:
-    for _, group in groupby(pieces, key=lambda piece: isinstance(piece, Quotation)):
-        part = list(group)
-        yield from (piece.as_message() for piece in part if isinstance(piece, Quotation))
-        yield from _build_rounds(part)
-
-
-def _build_rounds(pieces: Iterable[str | PastCall | Quotation]) -> Iterator[ChatMessage]:
+def _build_messages(pieces: Iterable[str | PastCall | ChatMessage]) -> Iterator[ChatMessage]:
     rounds: list[tuple[list[str], list[PastCall]]] = [([], [])]
     for piece in pieces:
         texts, calls = rounds[-1]
@@ -223,11 +205,19 @@ def _build_rounds(pieces: Iterable[str | PastCall | Quotation]) -> Iterator[Chat
                 calls = []
                 rounds.append(([], calls))
             calls.append(piece)
-        elif isinstance(piece, str) and piece.strip():
+        elif isinstance(piece, ChatMessage):
+            yield from _build_rounds(rounds)
+            yield piece
+            rounds = [([], [])]
+        elif piece.strip():
             if calls:
                 texts = []
                 rounds.append((texts, []))
             texts.append(piece)
+    yield from _build_rounds(rounds)
+
+
+def _build_rounds(rounds: Iterable[tuple[list[str], list[PastCall]]]) -> Iterator[ChatMessage]:
     for texts, calls in rounds:
         parts = tuple(
             ToolCallPart(id=call.tool_call_id, function=FunctionCall(name=call.name, arguments=call.arguments))

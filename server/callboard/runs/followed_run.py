@@ -10,7 +10,7 @@ from callboard.data_urls import Data
 from callboard.errors import StorageError, UnknownRun
 from callboard.runs.database_poller import DatabasePoller
 from callboard.runs.files import read_file
-from callboard.runs.inputs import run_ending, unknown_input
+from callboard.runs.inputs import unknown_input
 from callboard.runs.log import MAX_CHUNK_BYTES
 from callboard.runs.run import Run, RunIdentity
 from callboard.storage.sql.stored_runs import StoredRuns
@@ -90,11 +90,8 @@ class FollowedRun:
             raise unknown_input(request_id)
 
     async def add_message(self, content: str) -> str:
-        """Store a message of the user for the owner, and return its id. Raises `RunEnding`, `StorageError`."""
-        message_id, _ = await self._stored_runs.add_message(self.run_id, content)
-        if message_id is None:
-            raise run_ending(self.run_id)
-        return message_id
+        """Store a message of the user for the owner; see `StoredRuns.add_message`."""
+        return (await self._stored_runs.add_message(self.run_id, content))[0]
 
     async def file(self, file_id: str) -> Data:
         """Return a file that an event links to. Raises `UnknownFile`, `StorageError`."""

@@ -12,7 +12,7 @@ from callboard.errors import RunEnding, StorageError, UnknownInput
 from callboard.runs.call_tracker import CallIds, CallTracker
 from callboard.runs.log import EventLog
 from callboard.storage.sql.stored_runs import StoredRuns
-from callboard.storage.values import GivenAnswer, RunSignals
+from callboard.storage.values import GivenAnswer, RunSignals, put_message
 from callboard_protocol import InputRequest, ToolRequest, UnreadMessage, UserMessage
 from callboard_protocol.events import APPROVAL_PREFIX
 
@@ -62,13 +62,12 @@ class Inputs:
         self._early = dict(signals.answers)
         self._taken: dict[str, GivenAnswer] = {}
         """The answers that the agent has received, without their values."""
+        self._messages = dict(signals.messages)
+        """The accepted messages, in order."""
         self._read = set(read)
-        self._unread: dict[str, str] = {}
-        """The accepted messages that the model has not read, in order."""
-        self._handed: set[str] = set()
+        self._handed = set(read)
         """The messages that the agent has taken in order to give them to its model."""
         self._takes_messages = True
-        self.accept_messages(signals.messages)
 
     def open(self, request: InputRequest | ToolRequest) -> InputRequest | ToolRequest | None:
         """Open a question for answers; return it with its time limit.
@@ -184,47 +183,43 @@ class Inputs:
                 answer.set_result(given)
 
     async def add_message(self, content: str) -> str:
-        """Accept a message of the user for the model, and return its id. Raises `RunEnding`, `StorageError`."""
-        message_id: str | None = uuid4().hex if self._takes_messages and not self._log.closed else None
-        messages: Mapping[str, str] = {message_id: content} if message_id else {}
+        """Accept a message of the user for the model, and return its id.
+
+        Raises `RunEnding`, `RequestTooLarge`, `StorageError`.
+        """
         if stored_runs := self._shared:
             # With the earlier ones, which other servers may have accepted.
             message_id, messages = await stored_runs.add_message(self._run_id, content)
-        is_late = not self._takes_messages and message_id not in self._read | self._handed
-        if message_id is None or is_late:
-            raise run_ending(self._run_id)
-        self.accept_messages(messages)
-        return message_id
+            self.accept_messages(messages)
+            return message_id
+        if self._log.closed or not self._takes_messages:
+            raise RunEnding(self._run_id)
+        return put_message(self._messages, content, uuid4().hex)
 
     def accept_messages(self, messages: Mapping[str, str]) -> None:
         """Accept messages of the user, also those that other servers stored."""
         # Each read of the database has all messages of the run.
-        self._unread.update((one, text) for one, text in messages.items() if one not in self._read)
+        self._messages |= messages
 
     async def take_messages(self, *, is_last: bool = False) -> Sequence[UserMessage]:
         """Return the messages that the agent has not taken, in order; see `TakeMessages`."""
         if is_last and self._takes_messages:
-            is_complete = self._shared is None or await self._shared.is_alone(surely=True)
-            if not is_complete:
-                # Another server may have accepted messages that have not arrived, or accept one now.
-                unread = await self._log.close_messages(self._read | self._handed)
-                self.accept_messages(unread or {})
-                is_complete = unread is not None or not self._log.is_stored
-            self._takes_messages = not (is_complete and self._unread.keys() <= self._handed)
-        new = self._unread.keys() - self._handed
-        self._handed |= new
-        return [UserMessage(message_id=one, content=text) for one, text in self._unread.items() if one in new]
+            self.accept_messages(await self._log.close_messages(self._handed))
+            self._takes_messages = not self._messages.keys() <= self._handed
+        new = [one for one in self._messages if one not in self._handed]
+        self._handed.update(new)
+        return [UserMessage(message_id=one, content=self._messages[one]) for one in new]
 
     async def end_messages(self) -> Sequence[UnreadMessage]:
         """Accept no more messages; return those that the model has not read, in order."""
         while await self.take_messages(is_last=True):
             pass
-        return [UnreadMessage(message_id=one, content=text) for one, text in self._unread.items()]
+        unread = [one for one in self._messages if one not in self._read]
+        return [UnreadMessage(message_id=one, content=self._messages[one]) for one in unread]
 
     def note_read(self, message_id: str) -> None:
         """Note that the model reads a message."""
         self._read.add(message_id)
-        self._unread.pop(message_id, None)
 
     async def answer_early(self, request_id: str, given: GivenAnswer) -> None:
         """Answer a question that is not asked yet, unless the user has answered it: at another server, or before.
@@ -267,11 +262,6 @@ class Inputs:
         """Return the name of the API key that a question was answered with; None if unknown."""
         taken = self._taken.get(request_id)
         return taken.key if taken else None
-
-
-def run_ending(run_id: str) -> RunEnding:
-    """Return the error for a message that comes too late."""
-    return RunEnding(f"run {run_id!r} has ended or is about to: send the message as the next turn of the chat")
 
 
 def unknown_input(request_id: str) -> UnknownInput:

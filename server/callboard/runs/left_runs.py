@@ -324,7 +324,9 @@ async def end_run(
     answer = left.answer if turn and not rows.ending else ""
     open_calls = {call.tool_call_id: call.tool_name for call in rows.open_calls if not _is_external(call)}
     open_calls |= {call_id: call.name for call_id, call in left.open_calls.items()}
-    unread = await record.close_messages(left.read_messages) or {}
+    unread: dict[str, str] = {}
+    while new := await record.close_messages({*left.read_messages, *unread}):
+        unread |= new
     messages = [UnreadMessage(message_id=message_id, content=content) for message_id, content in unread.items()]
     last: list[Error | ToolCallError | UnreadMessage] = [*_make_ends(open_calls, left.unapproved), *messages, ending]
     _append(record, stored.last_seq, last)

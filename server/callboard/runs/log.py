@@ -138,9 +138,9 @@ class EventLog:
         if not self.is_stored:
             self.on_shown(self.last_seq)
 
-    async def close_messages(self, read: Collection[str]) -> Mapping[str, str] | None:
-        """Take no more messages for the run, see `RunRecord.close_messages`; None if the run is not stored."""
-        return await self._record.close_messages(read) if self._record else None
+    async def close_messages(self, read: Collection[str]) -> Mapping[str, str]:
+        """Take no more messages for the run, see `RunRecord.close_messages`."""
+        return await self._record.close_messages(read) if self._record else {}
 
     def write(self, changes: Sequence[RowChange]) -> None:
         """Store row changes that belong to no event."""

@@ -210,7 +210,7 @@ class Run:
         await self.inputs.answer(request_id, answer)
 
     async def add_message(self, content: str) -> str:
-        """Accept a message of the user for the model, and return its id. Raises `RunEnding`, `StorageError`."""
+        """Accept a message of the user for the model; see `Inputs.add_message`."""
         return await self.inputs.add_message(content)
 
     async def file(self, file_id: str) -> Data:

@@ -14,7 +14,7 @@ from callboard.agents import AgentLike
 from callboard.agents.registry import AgentAccess, Registry
 from callboard.calls import Services
 from callboard.calls.tool import ClientTool
-from callboard.errors import QuotaExceeded, RequestTooLarge, RunConflict, ShuttingDown, StorageError, UnknownRun
+from callboard.errors import QuotaExceeded, RunConflict, ShuttingDown, StorageError, UnknownRun
 from callboard.observers import Observer, RunLeft, RunObservers
 from callboard.redaction import Redaction
 from callboard.runs.conversation import (
@@ -35,7 +35,6 @@ from callboard.runs.inputs import NO_SIGNALS
 from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, reopen
 from callboard.runs.limits import MemoryBudget, Quota, RunMemory, RunSlots
 from callboard.runs.links import Links
-from callboard.runs.outgoing_events import truncate
 from callboard.runs.ownership import Ownership
 from callboard.runs.run import INTERRUPTED, SHUTTING_DOWN, Run, RunIdentity
 from callboard.settings import Settings
@@ -44,8 +43,7 @@ from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import OWN_CHAT_PREFIX, GivenAnswer, RunSignals, StoredRun
 from callboard.text import storable
 from callboard.threads import REQUESTS
-from callboard_protocol import Done, Error, RunRequest, RunStart, UserMessage, encode
-from callboard_protocol.wire import MAX_TEXT_BYTES
+from callboard_protocol import Done, Error, RunRequest, RunStart, encode
 
 MAX_LOSSES = 3
 """The most servers that run one run: a run may crash its server, and must not crash all of them."""
@@ -236,10 +234,7 @@ class Runs:
         Raises `UnknownRun`, `RunEnding`, `RequestTooLarge` and `StorageError`.
         """
         run = await self.find(run_id, user_id)
-        content = storable(await self._redaction.large(content))
-        if truncate(UserMessage(message_id="", content=content))[0].content != content:
-            raise RequestTooLarge(f"a message to a run has {MAX_TEXT_BYTES} bytes at most: send it as the next turn")
-        return await run.add_message(content)
+        return await run.add_message(storable(await self._redaction.large(content)))
 
     def grants(self, user_id: str, chat_id: str) -> Grants:
         """Return the grants of a user in a chat."""

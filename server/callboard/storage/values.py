@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from callboard._history.turns import StoredStatus
+from callboard.errors import RequestTooLarge
+from callboard_protocol.wire import MAX_TEXT_BYTES
 
 T = TypeVar("T")
 
@@ -43,6 +45,9 @@ OWN_CHAT_PREFIX = "own:"
 GRANTS = "approvals"
 """The namespace of the records of tools that users have allowed always in a chat. They are deleted with the chat."""
 DIGEST_CHARS = 40
+
+MESSAGE_PREFIX = "say:"
+"""The prefix of the ids of the user's messages to a run. Each has a row in `run_inputs`, as its own answer."""
 
 
 def digest(text: str) -> str:
@@ -134,6 +139,16 @@ class GivenAnswer:
     def to_json(self) -> str:
         """Return the answer as JSON for the database."""
         return json.dumps(asdict(self))
+
+
+def put_message(messages: dict[str, str], content: str, unique: str) -> str:
+    """Add a message of the user to those of a run, in order by their ids; return its id. Raises `RequestTooLarge`."""
+    if len(json.dumps([*messages.values(), content])) > MAX_TEXT_BYTES:
+        raise RequestTooLarge(f"the messages to a run have {MAX_TEXT_BYTES} bytes at most: send it as the next turn")
+    # With a number, so that the order of the ids is the order in which the messages were accepted.
+    message_id = f"{MESSAGE_PREFIX}{len(messages):06}:{unique}"
+    messages[message_id] = content
+    return message_id
 
 
 @dataclass(frozen=True, slots=True)

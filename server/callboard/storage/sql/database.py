@@ -424,11 +424,8 @@ class Database(ABC):
         """Show other servers, until the block ends, that this server is running; see `StoredRuns.open`."""
 
     @abstractmethod
-    async def is_alone(self, *, surely: bool = False) -> bool:
-        """Return whether no other server uses the database, as far as this one knows.
-
-        `surely`: return False if another one may have started since the last check.
-        """
+    async def is_alone(self) -> bool:
+        """Return whether no other server uses the database, as far as this one knows."""
 
     @abstractmethod
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:

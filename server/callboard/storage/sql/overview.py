@@ -304,7 +304,7 @@ def _load_turns(
         .group_by(messages.c.chat_id, messages.c.run_id)
     )
     texts = _read_questions(connection, of_turns) if is_listed else _read_texts(connection, of_turns)
-    heard = _read_said(connection, of_turns)
+    heard = {} if is_listed else _read_said(connection, of_turns)
     found = {}
     for row in connection.execute(counted):
         said = texts[row.chat_id, row.run_id]
@@ -314,7 +314,7 @@ def _load_turns(
             question=said.get("user", ""),
             answer=said.get("assistant", ""),
             texts={index: text for index, text in said.items() if isinstance(index, int)},
-            said=heard[row.chat_id, row.run_id],
+            said=heard.get((row.chat_id, row.run_id), ()),
         )
     return found
 

@@ -101,9 +101,9 @@ class PostgresqlDatabase(Database):
         async with self._lease.held():
             yield
 
-    async def is_alone(self, *, surely: bool = False) -> bool:
+    async def is_alone(self) -> bool:
         """Return whether the last renewals of this server's lease found no lease of another server."""
-        return not surely and (self._lease is None or self._lease.peers.is_alone)
+        return self._lease is None or self._lease.peers.is_alone
 
     async def find_dead_servers(self, server_ids: Collection[str]) -> set[str]:
         """Return the servers whose leases have expired."""

@@ -82,23 +82,15 @@ class RecordListener(Protocol):
 
 
 @dataclass(slots=True)
-class _Door:
-    """Closes a run for messages, if all are in `read`. `unread` are the others, None before the transaction."""
-
-    read: Collection[str]
-    unread: Mapping[str, str] | None = None
-
-
-@dataclass(slots=True)
 class _Batch:
-    """The frames and row changes of one transaction."""
+    """The frames and row changes of one transaction, which may also close the run for messages."""
 
     frames: list[StoredFrame] = field(default_factory=list)
     changes: list[RowChange] = field(default_factory=list)
-    door: _Door | None = None
+    close: Callable[[Connection], None] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.frames or self.changes or self.door)
+        return bool(self.frames or self.changes or self.close)
 
 
 class RunRecord:
@@ -152,12 +144,18 @@ class RunRecord:
                 self._change = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._change)
 
-    async def close_messages(self, read: Collection[str]) -> Mapping[str, str] | None:
-        """Take no more messages for the run, if all are in `read`; return the others, None if the database fails."""
-        door = self._waiting.door = _Door(read)
+    async def close_messages(self, read: Collection[str]) -> Mapping[str, str]:
+        """Take no more messages for the run, if all are in `read`; return the others, none if the database fails."""
+        unread: Mapping[str, str] = {}
+
+        def close(connection: Connection) -> None:
+            nonlocal unread
+            unread = self._stored_runs.close_messages(connection, self._run.run_id, read)
+
+        self._waiting.close = close
         self.append()
         await self.wait_until_stored()
-        return door.unread
+        return unread
 
     async def store(self) -> None:
         """Wait until everything added is stored. Raises `StorageError` if it cannot be stored, and `RunLost`."""
@@ -241,8 +239,8 @@ class RunRecord:
         def write_rows(connection: Connection) -> None:
             nonlocal may_be_written
             self.writer.write(connection, batch.changes, may_be_written=may_be_written)
-            if batch.door:
-                batch.door.unread = self._stored_runs.close_messages(connection, self._run.run_id, batch.door.read)
+            if batch.close:
+                batch.close(connection)
             # This is called again if the connection was lost, possibly after the commit.
             may_be_written = True
 

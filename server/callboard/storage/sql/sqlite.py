@@ -180,7 +180,7 @@ class SqliteDatabase(Database):
         finally:
             await asyncio.to_thread(self._server_file.remove)
 
-    async def is_alone(self, *, surely: bool = False) -> bool:  # noqa: ARG002 - it always looks
+    async def is_alone(self) -> bool:
         """Return whether no other server has a locked file; always True for a database in memory."""
         if self.file is None or self._server_file is None:
             return True

@@ -31,7 +31,7 @@ from sqlalchemy import (
     update,
 )
 
-from callboard.errors import RunConflict, RunLost, StorageError, TooManyRuns
+from callboard.errors import RunConflict, RunEnding, RunLost, StorageError, TooManyRuns
 from callboard.storage.bus import RELEASED_RUN, Bus, OnNotification
 from callboard.storage.sql.database import Database, Work
 from callboard.storage.sql.tables import chats, events, messages, now, run_files, run_inputs, runs
@@ -43,11 +43,9 @@ from callboard.storage.sql.waiting import (
     begin_again_if_answered,
     let_question_wait,
 )
-from callboard.storage.values import GivenAnswer, RunSignals, StoredFrame, StoredRun
+from callboard.storage.values import MESSAGE_PREFIX, GivenAnswer, RunSignals, StoredFrame, StoredRun, put_message
 
 FRAMES_PER_QUERY = 500
-MESSAGE_PREFIX = "say:"
-"""The prefix of the ids of the user's messages to a run. Each has a row in `run_inputs`, as its own answer."""
 NO_MORE_MESSAGES = f"{MESSAGE_PREFIX}~"
 """The id of the row that says that the run takes no more messages."""
 RUNS_AT_ONCE = 20
@@ -125,9 +123,9 @@ class StoredRuns:
         ):
             yield
 
-    async def is_alone(self, *, surely: bool = False) -> bool:
-        """Return whether no other server uses the database, see `Database.is_alone`."""
-        return await self._database.is_alone(surely=surely)
+    async def is_alone(self) -> bool:
+        """Return whether no other server uses the database, as far as this one knows."""
+        return await self._database.is_alone()
 
     async def begin(
         self, run: StoredRun, request: bytes | None = None, max_of_user: int | None = None, first: bytes | None = None
@@ -376,31 +374,30 @@ class StoredRuns:
             self._publish_release()
         return is_accepted
 
-    async def add_message(self, run_id: str, content: str) -> tuple[str | None, Mapping[str, str]]:
+    async def add_message(self, run_id: str, content: str) -> tuple[str, Mapping[str, str]]:
         """Store a message of the user to a run; return its id, and all messages so far by their ids, in order.
 
-        The id is None if the run takes no more messages.
+        Raises `RunEnding`, `RequestTooLarge`, `StorageError`.
         """
         unique = uuid4().hex
 
-        def write(connection: Connection) -> tuple[str | None, Mapping[str, str]]:
+        def write(connection: Connection) -> tuple[str, Mapping[str, str]]:
             is_open = connection.execute(_lock_open(run_id)).first() is not None
             known = _read_messages(connection, run_id)
             is_open = known.pop(NO_MORE_MESSAGES, None) is None and is_open
             # An earlier attempt of this write may have been committed.
-            message_id = next((one for one in known if one.endswith(unique)), None)
-            if is_open and message_id is None:
-                # With a number, so that the order of the ids is the order in which the messages were accepted.
-                message_id = f"{MESSAGE_PREFIX}{len(known):06}:{unique}"
-                row = {"run_id": run_id, "question": message_id, "answer": GivenAnswer(content).to_json()}
-                connection.execute(self._add_questions, row)
-                known[message_id] = content
+            if message_id := next((one for one in known if one.endswith(unique)), None):
+                return message_id, known
+            if not is_open:
+                raise RunEnding(run_id)
+            message_id = put_message(known, content, unique)
+            row = {"run_id": run_id, "question": message_id, "answer": GivenAnswer(content).to_json()}
+            connection.execute(self._add_questions, row)
             return message_id, known
 
-        message_id, messages = await self._database.write(write)
-        if message_id:
-            self._bus.publish(run_id)
-        return message_id, messages
+        added = await self._database.write(write)
+        self._bus.publish(run_id)
+        return added
 
     def close_messages(self, connection: Connection, run_id: str, read: Collection[str]) -> Mapping[str, str]:
         """Return the messages of a run that are not in `read`, in order; if there are none, the run takes no more.
