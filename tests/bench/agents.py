@@ -94,6 +94,13 @@ async def place(order: str) -> str:
     return f"{order} is placed"
 
 
+@tool(read_only=True)
+async def read_file(path: str) -> str:
+    """Read a file."""
+    return story.result(int(path.rpartition("/")[2]))
+
+
 for script in (text, calls, paced, calling, silent, filing, writing):
     register(Scripted(script.__name__, script))
 register(Agent("clerk", skills=[Skill("orders", "Places orders.", tools=[place])]))
+register(Agent("reader", skills=[Skill("files", "Reads files.", tools=[read_file])]))

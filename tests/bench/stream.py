@@ -12,6 +12,7 @@ import openwebui
 from tests import processes
 from tests.bench import story
 from tests.bench.feeds import feed, openai_feed
+from tests.bench.own_calls import IN_ROUNDS, add_own_model, calling_model
 from tests.bench.report import FULL, SMOKE, Size, Target, milliseconds, print_table, say
 from tests.bench.served import AGENTS
 from tests.bench.webui import Answer, OpenWebUI, at_hand, running
@@ -19,6 +20,9 @@ from tests.bench.webui import Answer, OpenWebUI, at_hand, running
 HERE = Path(__file__).parent
 REPETITIONS = {FULL: 5, SMOKE: 1}
 SLOW_REPETITIONS = {FULL: 2, SMOKE: 1}
+LOOP_CALLS = {FULL: 50, SMOKE: 3}
+MAX_TIMES_LOOP = (1.0, 0.8)
+"""For all calls in one round, and for one call in each round."""
 MAX_TIMES_STRINGS = 2.0
 MIN_TIMES_FASTER_THAN_EVENTS = 10.0
 BLOCK = re.compile(r'<details type="tool_calls" done="true" id="([^"]+)"[^>]*>\n.*?</details>', re.DOTALL)
@@ -77,6 +81,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
             await webui.install(way.model, HERE / "pipes" / f"{way.model}.py")
         await webui.connect(f"{openai.url}/v1", story.MODEL)
         answers = await _answers(webui, chunks, size)
+        loops = await _measure_loops(folder, webui, size)
     seconds = {way: statistics.median(answer.seconds for answer in given) for way, given in answers.items()}
     _print(answers, seconds, chunks)
     ours = max(seconds[JOINED], seconds[UNJOINED])
@@ -87,6 +92,7 @@ async def measure(folder: Path, size: Size) -> list[Target]:
         Target("Callboard beside a pipe that yields strings", beside_strings, MAX_TIMES_STRINGS, "times as long"),
         Target("Callboard beside Open WebUI's own connection", beside_connection, 1.0, "times as long", aim=True),
         Target("Callboard beside events", faster, MIN_TIMES_FASTER_THAN_EVENTS, "times as fast", at_least=True),
+        *loops,
     ]
 
 
@@ -125,3 +131,40 @@ def _print(answers: Mapping[Way, Sequence[Answer]], medians: Mapping[Way, float]
         f"{chunks:,} chunks, {story.call_count(chunks)} calls where there are any, until they are saved in Open WebUI"
     )
     print_table(title, headings, rows)
+
+
+async def _measure_loops(folder: Path, webui: OpenWebUI, size: Size) -> list[Target]:
+    """Print the table: whole answers of an agent, and of Open WebUI's own loop with the same calls and model."""
+    calls = LOOP_CALLS[size]
+    own = "own_reader"
+    ways = {"Callboard": ("reader.reader", ()), "Open WebUI's own loop": (own, (own,))}
+    seconds: dict[tuple[str, str], list[float]] = {}
+    async with AsyncExitStack() as stack:
+        endpoint = await stack.enter_async_context(calling_model(calls))
+        model = {"MODEL_BASE_URL": endpoint.base_url, "MODEL": "story", "MAX_TOOL_CALLS_PER_TURN": "1000"}
+        server, command = stack.enter_context(processes.serving(folder / "reader", AGENTS=AGENTS, **model))
+        processes.discard(command.stderr)
+        await webui.install("reader", install_pipe.PIPE, {"CALLBOARD_URL": server})
+        await add_own_model(webui, endpoint, own, story.RESULT_CHARS)
+        for repetition in range(REPETITIONS[size] + 1):
+            for form in (f"{calls} calls in one round", f"{calls} calls {IN_ROUNDS}"):
+                for way, (model_id, tool_ids) in ways.items():
+                    answer = await webui.ask(model_id, form, tool_ids)
+                    found = sum(f"result {number:04d} " in answer.content + answer.output for number in range(calls))
+                    if found != calls or f"Step {calls - 1}." not in answer.content:
+                        raise AssertionError(f"{way}, {form}: {found} results saved: {answer.content[-500:]}")
+                    seconds.setdefault((form, way), []).extend([answer.whole_seconds] * (repetition > 0))
+    rows = []
+    targets = []
+    for form, goal in zip(dict.fromkeys(form for form, _ in seconds), MAX_TIMES_LOOP, strict=True):
+        times_of = {way: seconds[form, way] for way in ways}
+        ours, others = map(statistics.median, times_of.values())
+        ratio = ours / others
+        for way, times in times_of.items():
+            rows.append((form, way, *map(milliseconds, (statistics.median(times), min(times), max(times)))))
+        targets.append(
+            Target(f"{form}, Callboard beside Open WebUI's own loop", ratio, goal, "times as long", aim=True)
+        )
+    headings = ("answer", "way", "median ms", "fastest", "slowest")
+    print_table("Whole answers, from the question until they are saved in Open WebUI", headings, rows)
+    return targets

@@ -5,6 +5,7 @@ loop, as requests to its API would, and it is exact to a millisecond.
 """
 
 import asyncio
+import json
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -56,12 +57,15 @@ Pipe.pipe = _timed
 class Answer:
     """`seconds` from the start of what answers, the pipe or the endpoint, until the answer is saved.
 
-    `updates` is how many strings or dicts the pipe yielded; None where none did.
+    `updates` is how many strings or dicts the pipe yielded; None where none did. `whole_seconds` are those from the
+    question until the answer is saved, and `output` has the items of the answer as JSON.
     """
 
     seconds: float
+    whole_seconds: float
     updates: int | None
     content: str
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +115,10 @@ class OpenWebUI:
         body = {"id": model_id, "base_model_id": base_model_id, "name": model_id, "is_active": True}
         extras = {"meta": {"toolIds": list(tool_ids)}, "params": {"function_calling": "native"}, "access_grants": []}
         await self._call("POST", "/api/v1/models/create", {**body, **extras})
+        await self._call("GET", "/api/models?refresh=true")
 
-    async def ask(self, model: str, text: str) -> Answer:
-        """A question in a new chat, and its answer once it is saved."""
+    async def ask(self, model: str, text: str, tool_ids: Sequence[str] = ()) -> Answer:
+        """A question in a new chat, and its answer once it is saved; as the page, with the ids of the model's tools."""
         question_id = str(uuid4())
         message_id = str(uuid4())
         question = {"id": question_id, "parentId": None, "childrenIds": list[str](), "role": "user", "content": text}
@@ -128,17 +133,22 @@ class OpenWebUI:
             "chat_id": chat_id,
             "id": message_id,
             "session_id": str(uuid4()),
+            "tool_ids": list(tool_ids),
         }
         for note in ("started", "updates"):
             (self.notes / note).unlink(missing_ok=True)
         # Side by side: Open WebUI may answer the request only after it has saved a fast answer.
+        asked_at = time.time()
         _, saved = await asyncio.gather(self._call("POST", "/api/chat/completions", asked), self._saved(chat_id))
         stored = await self._call("GET", f"/api/v1/chats/{chat_id}")
         await self._idle(chat_id)
-        started = float((self.notes / "started").read_text())
+        noted = self.notes / "started"
+        started = float(noted.read_text()) if noted.exists() else asked_at
         updates = self.notes / "updates"
-        content = stored["chat"]["history"]["messages"][message_id]["content"]
-        return Answer(saved - started, int(updates.read_text()) if updates.exists() else None, content)
+        count = int(updates.read_text()) if updates.exists() else None
+        message = stored["chat"]["history"]["messages"][message_id]
+        output = json.dumps(message.get("output"))
+        return Answer(saved - started, saved - asked_at, count, message["content"], output)
 
     async def _saved(self, chat_id: str) -> float:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -154,7 +164,8 @@ class OpenWebUI:
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         response = await self.http.request(method, path, json=body)
-        response.raise_for_status()
+        if response.is_error:
+            raise AssertionError(f"{method} {path}: {response.status_code}: {response.text}")
         return response.json()
 
 

@@ -124,13 +124,20 @@ class RunRecord:
         return self._state is _State.STORING and not (self._waiting or self._current)
 
     def append(self, frame: StoredFrame | None = None, changes: Sequence[RowChange] = ()) -> None:
-        """Add a frame with its row changes to the next batch; a background task stores the batch."""
+        """Add a frame with its row changes to the next batch; a background task stores the batch.
+
+        Row changes without a frame wait for the next one, to share its transaction.
+        """
         if self._state is not _State.STORING:
             return
         if frame:
             self._waiting.frames.append(frame)
         self._waiting.changes += changes
-        if self._waiting and self._storing is None:
+        if frame:
+            self._start_storing()
+
+    def _start_storing(self) -> None:
+        if self._state is _State.STORING and self._waiting and self._storing is None:
             self._storing = asyncio.create_task(self._store_waiting(), name=f"record of {self._run.run_id}")
 
     async def read(self, after: int, max_bytes: int) -> list[bytes]:
@@ -139,6 +146,7 @@ class RunRecord:
 
     async def wait_until_stored(self) -> None:
         """Wait until everything added is stored, or until nothing more of the run is stored here."""
+        self._start_storing()
         while self._state is _State.STORING and not self.has_stored_all:
             if self._change is None:
                 self._change = asyncio.get_running_loop().create_future()
@@ -153,7 +161,6 @@ class RunRecord:
             unread = self._stored_runs.close_messages(connection, self._run.run_id, read)
 
         self._waiting.close = close
-        self.append()
         await self.wait_until_stored()
         return unread
 
@@ -167,6 +174,7 @@ class RunRecord:
 
     async def release(self) -> bool:
         """Release the run so that any server can take it over; False if its events cannot be stored completely."""
+        self._start_storing()
         if self._storing:
             await asyncio.wait({self._storing}, timeout=RELEASE_SECONDS)
         if not self.has_stored_all:
@@ -325,6 +333,7 @@ class TurnWriter:
         if not (self.is_stored and changes):
             return
         rows_there = self.reload_row_ids(connection) if may_be_written else 0
+        changes = _join_changes(changes)
         # Changed rows need no check: they are deleted with their chat.
         adds_rows = not isinstance(changes[0], Turn) and any(isinstance(one, NewRow | NewStatus) for one in changes)
         is_there = not adds_rows or self._is_chat_there(connection)
@@ -411,6 +420,21 @@ class TurnWriter:
             "created_at": status.at,
         }
         connection.execute(ADD_STATUS, row)
+
+
+def _join_changes(changes: Sequence[RowChange]) -> list[RowChange]:
+    """Put the changes of new rows into the rows."""
+    new: dict[int, dict[str, Any]] = {}
+    joined: list[RowChange] = []
+    for change in changes:
+        if isinstance(change, ChangedRow) and change.number in new:
+            new[change.number] |= change.values
+        elif isinstance(change, NewRow):
+            new[change.number] = dict(change.values)
+            joined.append(NewRow(change.number, new[change.number]))
+        else:
+            joined.append(change)
+    return joined
 
 
 @cache
