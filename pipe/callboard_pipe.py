@@ -121,6 +121,10 @@ MAX_LINES = 200
 LABEL_CHARS = 80
 NOTICE_CHARS = 1_000
 CUT_LINE_CHARS = 40
+LONG_CHARS = 1_000  # The card of a longer result says its length.
+ROWS_DRAWN = 100
+COLUMNS_DRAWN = 20
+CELL_CHARS = 200
 PREVIEW_BYTES = 1_000_000  # Open WebUI's file dialog shows the text of files up to this size.
 
 TOOL_RESULT_CHARS = 500_000  # Of Open WebUI's tools; sent to the server and to the model.
@@ -558,6 +562,10 @@ class Call(Piece):
         mark: A note that stays on the card.
         label: A note that changes while the call runs.
         took: How long the call ran.
+        show: The form of the result, as its tool declares it: "table", "markdown", "code", "code:LANGUAGE", or "text"
+            for the card alone; "" to choose by the result.
+        size: The length of a long result that is only in the card.
+        readable: The size of the result, and the Markdown that draws it below the card, escaped; "" if there is none.
         draft: The arguments that the model has written so far.
         arguments: The complete arguments as JSON text.
         round: The number of the model's response that made the call. The server reads it back on the next turn.
@@ -575,6 +583,9 @@ class Call(Piece):
     mark: str = ""
     label: str = ""
     took: str = ""
+    show: str = ""
+    size: str = ""
+    readable: tuple[str, str] = ("", "")
     state: Literal["preparing", "running", "done", "failed", "rejected"] = "preparing"
     draft: str = ""
     arguments: str = "{}"
@@ -606,7 +617,7 @@ class Call(Piece):
     def shown_name(self) -> str:
         """The name of the card."""
         parts = [self.short_title if self.is_counted else self.title or self.name, self.mark, self.label]
-        parts += [] if self.is_counted else [self.took]
+        parts += [] if self.is_counted else [self.size, self.took]
         title = LABEL.join(filter(None, parts))
         # Open WebUI adds three dots to the name of a running call.
         return title.rstrip("·.… ") if self.is_open else title
@@ -701,10 +712,169 @@ def render(pieces: Iterable[Piece]) -> str:
     for segment in split_segments(pieces):
         if segment[0].is_block:
             blocks = "\n".join(piece.render() for piece in segment)
-            texts.append(f"\n{blocks}\n")
+            results = draw_results(segment)
+            texts.append(f"\n{blocks}\n" + (f"\n{results}\n" if results else ""))
         else:
             texts.append(segment[0].render())
     return "\n".join(texts)
+
+
+# Results that are easier to read than in a card are drawn below the group of cards, folded. Results are untrusted, so
+# their Markdown is not cleaned but written anew: tables from the parsed data, fences that are longer than any in the
+# code, and in all other text an invisible joiner (U+2060) behind each character that could begin HTML, a formula, a
+# citation, a definition or a link without http. The joiner works whatever the text around it is, so nothing depends on
+# how a parser understands the text. The whole is escaped once more, because Open WebUI decodes the content of a block.
+
+DANGEROUS = re.compile(
+    r"<(?=[A-Za-z/!?@#$])|\$(?![A-Za-z0-9])|\\(?=[(\[cpb])|\[(?=[\d^])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
+)
+FENCED = re.compile(r"(?ms)^( *)(`{3,}|~{3,})[ ]*([\w+#-]*)[^`\n]*\n(.*?)(?:^ *\2[`~]* *$|\Z)")
+DIFF = re.compile(r"(?m)^(?:diff --git |--- .*\n\+\+\+ .*\n@@ )")
+MARKDOWN = re.compile(
+    r"(?m)^ *(?:`{3}|~{3}|#{1,6} \S.*\n\s*\n|\|?(?: *:?-{3,}:? *\|)+)|\*\*\w[^*\n]*\*\*|\[[^\]\n]+\]\(https?://"
+)
+CODE_LINE = re.compile(
+    r"\s*(?:(?:import|from|def|async|class|return|export|const|let|var|func|function|package|using|SELECT)\b|//|/\*|[@)}\]]|#[!\w]"
+    r"|[\w.]+\(|[\w.]+(?:: [\w\[\]]+)? [-+*/]?= |</?\w)|.*(?:[{};]|\):)$"
+)
+JSON = re.compile(r'\s*(?:\{|\[\s*(?:$|[\[{"]))')
+# Open WebUI runs blocks of other languages, or offers to do so: html, svg, javascript, mermaid, python.
+INERT = frozenset("bash c cpp csharp diff go java json kotlin php ruby rust shell sql toml typescript yaml".split())
+
+
+def draw_results(pieces: Iterable[Piece]) -> str:
+    """Return the readable results of these calls as folded blocks; many of them are one block, "" is none."""
+    calls = [piece for piece in pieces if isinstance(piece, Call) and piece.readable[0]]
+    if len(calls) <= CALLS_NAMED:
+        return "\n".join(fold(f"{call.title or call.name}: {call.readable[0]}", call.readable[1]) for call in calls)
+    bodies: list[str] = []
+    for call in calls:
+        name = escape(escape_markdown(CONTROL.sub(" ", f"{call.title or call.name}: {call.readable[0]}")))
+        bodies.append(f"**{name}**\n\n{call.readable[1]}")
+        if sum(map(len, bodies)) > ITEM_CHARS:
+            bodies.append(f"{len(calls) - len(bodies):,} more results are only in their cards.")
+            break
+    return fold(f"{len(calls):,} results", "\n\n".join(bodies))
+
+
+def fold(title: str, body: str) -> str:
+    """Return a block that is folded until the reader opens it. The server removes it from the answer."""
+    return f'<details type="result">\n<summary>{escape_label(title)}</summary>\n{body}\n</details>'
+
+
+def make_readable(show: str, result: str, chars: int, limit: int, url: str = "") -> tuple[str, str]:
+    """Return the size of a result and the escaped Markdown that draws it; two empty texts if the card is enough.
+
+    Args:
+        show: The form that the tool declares; "" to choose one.
+        result: The result.
+        chars: Its length, which is more than that of `result` if the server has cut it.
+        limit: The number of characters to draw.
+        url: The address of the whole result, if there is one.
+    """
+    kind, _, language = show.partition(":")
+    shown = result[:limit]
+    lines = shown.splitlines()
+    rest = f"{chars - limit:,} more characters" if chars > limit else ""
+    has_fence = len(lines) > 1 and FENCED.search(shown)
+    if kind in ("", "table") and (rows := read_table(result, is_exact=not kind)):
+        body, count = draw_table(rows, limit)
+        more = "more than " * (chars > len(result))
+        size = f"{more}{len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
+        rest = f"{more}{len(rows) - count:,} more rows" if more or count < len(rows) else ""
+    elif kind == "markdown" or (not kind and has_fence):
+        size, body = f"{chars:,} characters", draw_markdown(shown)
+    elif kind == "code" or (not kind and (DIFF.search(shown) or is_code(lines))):
+        size, body = f"{len(lines):,} lines", draw_code(shown, language if kind else "diff" * bool(DIFF.search(shown)))
+    elif not kind and len(lines) > 1 and MARKDOWN.search(shown):
+        size, body = f"{chars:,} characters", draw_markdown(shown)
+    else:
+        return "", ""
+    if rest:
+        body += escape_markdown(f"\n\n… {rest}{url and ': '}{url}")
+    return size, escape(make_storable(body))
+
+
+def is_code(lines: list[str]) -> bool:
+    """Return whether the lines look like the text of a program, and not like JSON, which a card formats."""
+    lines = [line[:CELL_CHARS] for line in lines if line.strip()]
+    return len(lines) > 2 and not JSON.match(lines[0]) and sum(bool(CODE_LINE.match(line)) for line in lines) * 2 > len(lines)  # noqa: PLR2004
+
+
+def read_table(result: str, *, is_exact: bool) -> list[Json]:
+    """Return the objects of a JSON list, also of one that is cut; `is_exact`: only if all are flat and few keys exist."""
+    text = result.strip()
+    if not text.startswith(("[", "{")):
+        return []
+    value: Any = None
+    for whole in (text, text.rpartition("},")[0] + "}]"):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(whole)
+            break
+    if isinstance(value, dict) and not is_exact:
+        value = next((member for member in value.values() if isinstance(member, list)), None)
+    rows = select_dicts(value)
+    if not any(rows) or len(rows) < len(value):
+        return []
+    is_flat = not any(isinstance(cell, dict | list) for row in rows for cell in row.values())
+    return rows if not is_exact or (is_flat and len({key for row in rows for key in row}) <= COLUMNS_DRAWN) else []
+
+
+def draw_table(rows: list[Json], limit: int) -> tuple[str, int]:
+    """Return a table in Markdown, and the number of its rows."""
+    columns = [*dict.fromkeys(key for row in rows for key in row)][:COLUMNS_DRAWN]
+    numbers = [all(isinstance(row.get(key), int | float | None) for row in rows) for key in columns]
+    lines = ["| " + " | ".join(map(draw_cell, columns)) + " |"]
+    lines.append("| " + " | ".join("---:" if is_number else "---" for is_number in numbers) + " |")
+    count = chars = 0
+    for row in rows[:ROWS_DRAWN]:
+        lines.append("| " + " | ".join(draw_cell(row.get(key)) for key in columns) + " |")
+        chars += len(lines[-1])
+        if chars > limit:
+            lines.pop()
+            break
+        count += 1
+    return "\n".join(lines), count
+
+
+def draw_cell(value: object) -> str:
+    """Return a value as a cell of a table."""
+    if value is None:
+        return ""
+    text = CONTROL.sub(" ", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).strip()
+    return escape_markdown(text if len(text) <= CELL_CHARS else f"{text[:CELL_CHARS]}…")
+
+
+def draw_code(code: str, language: str) -> str:
+    """Return a fence around the code. The name of a language that Open WebUI may run is one that it does not know."""
+    marks = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", code)), 3)
+    language = language.lower() if language.lower() in INERT else f"{language or 'text'}\u2060"
+    return f"{marks}{language}\n{code.rstrip()}\n{marks}"
+
+
+def draw_markdown(text: str) -> str:
+    """Return Markdown that is drawn like this text, except HTML, formulas and other addresses; pictures are links."""
+    parts = []
+    end = 0
+    for fenced in FENCED.finditer(text):
+        indent, _, language, code = fenced.groups()
+        parts.append(disarm(text[end : fenced.start()].replace("![", "[Image: ")))
+        parts.append(draw_code(re.sub(rf"(?m)^ {{1,{len(indent)}}}", "", code) if indent else code, language))
+        end = fenced.end()
+    parts.append(disarm(text[end:].replace("![", "[Image: ")))
+    return "\n\n".join(part.strip("\n") for part in parts)
+
+
+def disarm(text: str) -> str:
+    """Return Markdown with a joiner behind each character that could begin something other than plain Markdown."""
+    return DANGEROUS.sub("\\g<0>\u2060", text)
+
+
+def escape_markdown(text: str) -> str:
+    """Return Markdown that is drawn as this text, inside a line; addresses become links."""
+    escaped = re.sub(r"(https?://[^\s<>|`\\]+)|[\\`*_~|&!\]]", lambda found: found[1] or f"\\{found[0]}", text)
+    return disarm(escaped)
+
 
 
 OPEN_CALL = re.compile(r'<details type="tool_calls" done="false" .*?id="([^"]*)".*?</details>', re.DOTALL)
@@ -1339,6 +1509,7 @@ class Transcript:
                 call.state = "running"
                 call.label = ""
                 call.title = make_title(str(event.get("label") or ""))
+                call.show = str(event.get("show") or "")
                 self._count_equal(call)
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
@@ -1378,8 +1549,9 @@ class Transcript:
         chars = event.get("result_chars")
         if event.get("truncated") is not True or not isinstance(chars, int):
             chars = 0
-        url = event.get("result_url")
-        self._end_call(call, "done", result, chars, f": {url}" if isinstance(url, str) else "")
+        url = str(event.get("result_url") or "")
+        self._end_call(call, "done", result, chars, f": {url}" if url else "")
+        self._draw_result(call, result, max(chars, len(result)), url)
         self._attach_files(call, event)
 
     def _end_call(
@@ -1400,6 +1572,14 @@ class Transcript:
         call.state = state
         call.label = ""
         call.is_open = False
+
+    def _draw_result(self, call: Call, result: str, chars: int, url: str) -> None:
+        """Draw a result below its card if it is a table, Markdown or code, and say the length of any other long one."""
+        if call.parent:
+            return  # It is a line in the result of the call around it.
+        call.readable = make_readable(call.show, result, chars, self._result_chars, url)
+        if chars > LONG_CHARS and not call.readable[0]:
+            call.size = f"{chars:,} characters"
 
     def _attach_files(self, call: Call, event: Json) -> None:
         """Show images under their call, other files as chips of the message, and pages as embeds of the message.
@@ -1683,6 +1863,12 @@ class NativeEmitter(StreamEmitter):
                         outputs.append(make_output_item(piece, key))
             # Outputs last: on the next turn, Open WebUI splits calls with an output between them into two rounds.
             yield from outputs
+        if results := draw_results(part):
+            # Below all cards: with more cards it is a new item. Pages do not draw the empty one, nor does it split a group.
+            key = f"msg_{self._id}_{part[0].segment}_"
+            for earlier in [place for place in self._places if place.startswith(key) and place != f"{key}{len(part)}"]:
+                yield self._message(earlier, "")
+            yield self._message(f"{key}{len(part)}", results)
 
     def _changes(self, item: Json) -> Iterator[Json]:
         if item["type"] == "message":
