@@ -726,7 +726,8 @@ def render(pieces: Iterable[Piece]) -> str:
 # how a parser understands the text. The whole is escaped once more, because Open WebUI decodes the content of a block.
 
 DANGEROUS = re.compile(
-    r"<(?=[A-Za-z/!?@#$])|\$(?![A-Za-z0-9])|\\(?=[(\[cpb])|\[(?=[\d^])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
+    r"<(?=[A-Za-z/!?@#$])|!(?=\[)|\$(?![A-Za-z0-9])"
+    r"|\\(?=[(\[cpb])|\[(?=[\d^])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
 )
 FENCED = re.compile(r"(?ms)^( *)(`{3,}|~{3,})[ ]*([\w+#-]*)[^`\n]*\n(.*?)(?:^ *\2[`~]* *$|\Z)")
 DIFF = re.compile(r"(?m)^(?:diff --git |--- .*\n\+\+\+ .*\n@@ )")
@@ -734,12 +735,12 @@ MARKDOWN = re.compile(
     r"(?m)^ *(?:`{3}|~{3}|#{1,6} \S.*\n\s*\n|\|?(?: *:?-{3,}:? *\|)+)|\*\*\w[^*\n]*\*\*|\[[^\]\n]+\]\(https?://"
 )
 CODE_LINE = re.compile(
-    r"\s*(?:(?:import|from|def|async|class|return|export|const|let|var|func|function|package|using|SELECT)\b|//|/\*|[@)}\]]|#[!\w]"
-    r"|[\w.]+\(|[\w.]+(?:: [\w\[\]]+)? [-+*/]?= |</?\w)|.*(?:[{};]|\):)$"
+    r"\s*(?:(?:import|from|def|async|class|return|export|const|let|var|func|function|package|using|SELECT)\b|//|/\*|[@)}\]]"
+    r"|#[!\w]|[\w.]+\(|[\w.]+(?:: [\w\[\]]+)? [-+*/]?= |</?\w)|.*(?:[{};]|\):)$"
 )
 JSON = re.compile(r'\s*(?:\{|\[\s*(?:$|[\[{"]))')
 # Open WebUI runs blocks of other languages, or offers to do so: html, svg, javascript, mermaid, python.
-INERT = frozenset("bash c cpp csharp diff go java json kotlin php ruby rust shell sql toml typescript yaml".split())
+INERT = {"bash", "c", "cpp", "diff", "go", "java", "json", "ruby", "rust", "sql", "toml", "typescript", "yaml"}
 
 
 def draw_results(pieces: Iterable[Piece]) -> str:
@@ -777,6 +778,8 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
     lines = shown.splitlines()
     rest = f"{chars - limit:,} more characters" if chars > limit else ""
     has_fence = len(lines) > 1 and FENCED.search(shown)
+    if not shown.strip():
+        return "", ""
     if kind in ("", "table") and (rows := read_table(result, is_exact=not kind)):
         body, count = draw_table(rows, limit)
         more = "more than " * (chars > len(result))
@@ -798,11 +801,15 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
 def is_code(lines: list[str]) -> bool:
     """Return whether the lines look like the text of a program, and not like JSON, which a card formats."""
     lines = [line[:CELL_CHARS] for line in lines if line.strip()]
-    return len(lines) > 2 and not JSON.match(lines[0]) and sum(bool(CODE_LINE.match(line)) for line in lines) * 2 > len(lines)  # noqa: PLR2004
+    return (
+        len(lines) > 2
+        and not JSON.match(lines[0])
+        and sum(bool(CODE_LINE.match(line)) for line in lines) * 2 > len(lines)
+    )
 
 
 def read_table(result: str, *, is_exact: bool) -> list[Json]:
-    """Return the objects of a JSON list, also of one that is cut; `is_exact`: only if all are flat and few keys exist."""
+    """Return the objects of a JSON list, also of one that is cut; `is_exact`: only if they are flat, with few keys."""
     text = result.strip()
     if not text.startswith(("[", "{")):
         return []
@@ -823,18 +830,19 @@ def read_table(result: str, *, is_exact: bool) -> list[Json]:
 def draw_table(rows: list[Json], limit: int) -> tuple[str, int]:
     """Return a table in Markdown, and the number of its rows."""
     columns = [*dict.fromkeys(key for row in rows for key in row)][:COLUMNS_DRAWN]
-    numbers = [all(isinstance(row.get(key), int | float | None) for row in rows) for key in columns]
-    lines = ["| " + " | ".join(map(draw_cell, columns)) + " |"]
-    lines.append("| " + " | ".join("---:" if is_number else "---" for is_number in numbers) + " |")
-    count = chars = 0
+    table = [draw_row(map(draw_cell, columns)), draw_row("---" for _ in columns)]
+    chars = 0
     for row in rows[:ROWS_DRAWN]:
-        lines.append("| " + " | ".join(draw_cell(row.get(key)) for key in columns) + " |")
-        chars += len(lines[-1])
+        table.append(draw_row(draw_cell(row.get(key)) for key in columns))
+        chars += len(table[-1])
         if chars > limit:
-            lines.pop()
             break
-        count += 1
-    return "\n".join(lines), count
+    return "\n".join(table), len(table) - 2
+
+
+def draw_row(cells: Iterable[str]) -> str:
+    """Return a row of a table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def draw_cell(value: object) -> str:
@@ -872,9 +880,8 @@ def disarm(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return Markdown that is drawn as this text, inside a line; addresses become links."""
-    escaped = re.sub(r"(https?://[^\s<>|`\\]+)|[\\`*_~|&!\]]", lambda found: found[1] or f"\\{found[0]}", text)
+    escaped = re.sub(r"(https?://[^\s<>|`\\]+)|[\\`*_~|&\]]", lambda found: found[1] or f"\\{found[0]}", text)
     return disarm(escaped)
-
 
 
 OPEN_CALL = re.compile(r'<details type="tool_calls" done="false" .*?id="([^"]*)".*?</details>', re.DOTALL)
@@ -1864,7 +1871,7 @@ class NativeEmitter(StreamEmitter):
             # Outputs last: on the next turn, Open WebUI splits calls with an output between them into two rounds.
             yield from outputs
         if results := draw_results(part):
-            # Below all cards: with more cards it is a new item. Pages do not draw the empty one, nor does it split a group.
+            # Below all cards, so with more cards it is a new item. Pages do not draw empty items.
             key = f"msg_{self._id}_{part[0].segment}_"
             for earlier in [place for place in self._places if place.startswith(key) and place != f"{key}{len(part)}"]:
                 yield self._message(earlier, "")

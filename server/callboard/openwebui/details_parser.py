@@ -70,7 +70,8 @@ def translate(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return the messages for the model: blocks become `tool_calls` and `role: "tool"` messages.
 
     Adjacent blocks of one round become one assistant message. Reasoning blocks, results drawn below cards, the pipe's
-    notices, the pipe's numbers of citations, and the labels behind the tools' names are removed. Messages without any of these are unchanged.
+    notices, the pipe's numbers of citations, and the labels behind the tools' names are removed. Messages without any
+    of these are unchanged.
     """
     return tuple(translated for message in messages for translated in _translate(message))
 
