@@ -122,7 +122,7 @@ LABEL_CHARS = 80
 NOTICE_CHARS = 1_000
 CUT_LINE_CHARS = 40
 LONG_CHARS = 1_000  # The card of a longer result says its length.
-ROWS_DRAWN = 100
+ROWS_DRAWN = 20
 COLUMNS_DRAWN = 20
 CELL_CHARS = 200
 PREVIEW_BYTES = 1_000_000  # Open WebUI's file dialog shows the text of files up to this size.
@@ -729,11 +729,9 @@ DANGEROUS = re.compile(
     r"<(?=[A-Za-z/!?@#$])|!(?=\[)|\$(?![A-Za-z0-9])"
     r"|\\(?=[(\[cpb])|\[(?=[\d^])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
 )
-FENCED = re.compile(r"(?ms)^( *)(`{3,}|~{3,})[ ]*([\w+#-]*)[^`\n]*\n(.*?)(?:^ *\2[`~]* *$|\Z)")
+FENCED = re.compile(r"(?ms)^( *+)(`{3,}+|~{3,}+) *+([\w+#-]*+)[^`\n]*+\n(.*?)(?:^ *+\2[`~]*+ *+$|\Z)")
 DIFF = re.compile(r"(?m)^(?:diff --git |--- .*\n\+\+\+ .*\n@@ )")
-MARKDOWN = re.compile(
-    r"(?m)^ *(?:`{3}|~{3}|#{1,6} \S.*\n\s*\n|\|?(?: *:?-{3,}:? *\|)+)|\*\*\w[^*\n]*\*\*|\[[^\]\n]+\]\(https?://"
-)
+MARKDOWN = re.compile(r"(?m)^(?:#{1,6} \S.*\n\s*+\n|\|? ?:?-{3,}:? ?\|)|\*\*\w[^*\n]*\*\*|\[[^\[\]\n]+\]\(https?://")
 CODE_LINE = re.compile(
     r"\s*(?:(?:import|from|def|async|class|return|export|const|let|var|func|function|package|using|SELECT)\b|//|/\*|[@)}\]]"
     r"|#[!\w]|[\w.]+\(|[\w.]+(?:: [\w\[\]]+)? [-+*/]?= |</?\w)|.*(?:[{};]|\):)$"
@@ -783,19 +781,27 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
     if kind in ("", "table") and (rows := read_table(result, is_exact=not kind)):
         body, count = draw_table(rows, limit)
         more = "more than " * (chars > len(result))
-        size = f"{more}{len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
+        size = more + count_things(len(rows), "row")
         rest = f"{more}{len(rows) - count:,} more rows" if more or count < len(rows) else ""
     elif kind == "markdown" or (not kind and has_fence):
-        size, body = f"{chars:,} characters", draw_markdown(shown)
+        size, body = count_things(chars, "character"), draw_markdown(shown)
     elif kind == "code" or (not kind and (DIFF.search(shown) or is_code(lines))):
-        size, body = f"{len(lines):,} lines", draw_code(shown, language if kind else "diff" * bool(DIFF.search(shown)))
+        size, body = (
+            count_things(len(lines), "line"),
+            draw_code(shown, language if kind else "diff" * bool(DIFF.search(shown))),
+        )
     elif not kind and len(lines) > 1 and MARKDOWN.search(shown):
-        size, body = f"{chars:,} characters", draw_markdown(shown)
+        size, body = count_things(chars, "character"), draw_markdown(shown)
     else:
         return "", ""
     if rest:
         body += escape_markdown(f"\n\n… {rest}{url and ': '}{url}")
     return size, escape(make_storable(body))
+
+
+def count_things(count: int, thing: str) -> str:
+    """Return the number of things: "1 row", "1,200 rows"."""
+    return f"{count:,} {thing}" + "s" * (count != 1)
 
 
 def is_code(lines: list[str]) -> bool:
@@ -828,16 +834,19 @@ def read_table(result: str, *, is_exact: bool) -> list[Json]:
 
 
 def draw_table(rows: list[Json], limit: int) -> tuple[str, int]:
-    """Return a table in Markdown, and the number of its rows."""
+    """Return a table in Markdown, and the number of its rows; rows after the first ones are in a folded table."""
     columns = [*dict.fromkeys(key for row in rows for key in row)][:COLUMNS_DRAWN]
-    table = [draw_row(map(draw_cell, columns)), draw_row("---" for _ in columns)]
-    chars = 0
-    for row in rows[:ROWS_DRAWN]:
-        table.append(draw_row(draw_cell(row.get(key)) for key in columns))
-        chars += len(table[-1])
-        if chars > limit:
+    head = [draw_row(map(draw_cell, columns)), draw_row("---" for _ in columns)]
+    drawn: list[str] = []
+    for row in rows:
+        drawn.append(draw_row(draw_cell(row.get(key)) for key in columns))
+        limit -= len(drawn[-1])
+        if limit < 0:
             break
-    return "\n".join(table), len(table) - 2
+    table = "\n".join(head + drawn[:ROWS_DRAWN])
+    if others := drawn[ROWS_DRAWN:]:
+        table += "\n\n" + fold(f"{count_things(len(others), 'row')} more", escape("\n".join(head + others)))
+    return table, len(drawn)
 
 
 def draw_row(cells: Iterable[str]) -> str:

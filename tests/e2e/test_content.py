@@ -176,7 +176,7 @@ async def test_results_are_drawn_below_their_cards_by_their_kind_and_run_nothing
     requested: list[str] = []
     chat.page.on("request", lambda request: requested.append(request.url))
     await chat.open(f"{pipe}.office")
-    await chat.ask("paint offers hostile_offers report patch program essay count")
+    await chat.ask("paint offers hostile_offers then report patch then program essay count")
     lines = ("Offers: 2 rows", "Offers from outside: 2 rows", "Report: ", "Patch: 6 lines", "Program: 5 lines")
     table = ["play", "seats", "note", "Hamlet", "2", "", "Lear", "1200", ""]
     for _ in range(2):
