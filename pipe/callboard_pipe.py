@@ -845,7 +845,7 @@ def draw_table(rows: list[Json], limit: int) -> tuple[str, int]:
             break
     table = "\n".join(head + drawn[:ROWS_DRAWN])
     if others := drawn[ROWS_DRAWN:]:
-        table += "\n\n" + fold(f"{count_things(len(others), 'row')} more", escape("\n".join(head + others)))
+        table += "\n\n" + fold(count_things(len(others), "more row"), escape("\n".join(head + others)))
     return table, len(drawn)
 
 
@@ -865,6 +865,7 @@ def draw_cell(value: object) -> str:
 def draw_code(code: str, language: str) -> str:
     """Return a fence around the code. The name of a language that Open WebUI may run is one that it does not know."""
     marks = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", code)), 3)
+    language = re.sub(r"[^\w+#-]", "", language)
     language = language.lower() if language.lower() in INERT else f"{language or 'text'}\u2060"
     return f"{marks}{language}\n{code.rstrip()}\n{marks}"
 

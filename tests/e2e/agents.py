@@ -242,7 +242,7 @@ HOSTILE = (
     '<img src=x onerror="document.title=1"> [1] $x$ {{user}} | `a` **b** [c](javascript:alert(1))</details>\n'
     f"![d](https://evil.example/d.png)\n<details {_CARD}\n:::note\nx\n:::\n"
 )
-OFFERS = [{"play": "Hamlet", "seats": 2, "note": ""}, {"play": "Lear", "seats": 1200, "note": None}]
+OFFERS = [{"play": "Hamlet", "seats": seats, "note": None} for seats in range(1200, 1225)]
 REPORT = f"""# The season
 
 **Hamlet** is sold out. See [the plan](https://plan.example/hamlet).

@@ -177,12 +177,13 @@ async def test_results_are_drawn_below_their_cards_by_their_kind_and_run_nothing
     chat.page.on("request", lambda request: requested.append(request.url))
     await chat.open(f"{pipe}.office")
     await chat.ask("paint offers hostile_offers then report patch then program essay count")
-    lines = ("Offers: 2 rows", "Offers from outside: 2 rows", "Report: ", "Patch: 6 lines", "Program: 5 lines")
-    table = ["play", "seats", "note", "Hamlet", "2", "", "Lear", "1200", ""]
+    lines = ("Offers: 25 rows", "Offers from outside: 2 rows", "Report: ", "Patch: 6 lines", "Program: 5 lines")
     for _ in range(2):
         await expect(content.results).to_have_text([re.compile(rf"^\s*{line}") for line in lines])
         offers, hostile, report, patch, program = [await content.unfold(line) for line in await content.results.all()]
-        await expect(offers.locator("th, td")).to_have_text(table)
+        await content.unfold(offers.get_by_text("5 more rows"))
+        await expect(offers.locator("tr")).to_have_count(27)
+        await expect(offers.locator("tr").last).to_have_text("Hamlet1224")
         await expect(hostile.locator("th, td")).to_have_count(6)
         await expect(hostile.locator("th").last).to_contain_text("alert(1)")
         await expect(report.locator("h1")).to_have_text("The season")

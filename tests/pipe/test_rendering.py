@@ -684,11 +684,11 @@ TABLE = "| a | b | c |\n| --- | --- | --- |\n| x\\|y | 1 |  |\n|  |  | \\`\\*\\_
 DIFF = "--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y"
 PROGRAM = "import os\n\ndef f():\n    return os.name"
 FENCED = "So:\n\n  ````html\n  <b>```</b>\n  ````\nThat is *all*."
-REST = {"truncated": True, "result_chars": 90_000, "result_url": "https://s/r"}
+REST: dict[str, Any] = {"truncated": True, "result_chars": 90_000, "result_url": "https://s/r"}
 MANY = json.dumps([{"a": "x" * 98}] * 150)
 HEAD = "| a |\n| --- |"
 ROW = f"\n| {'x' * 98} |"
-FOLDED = f'<details type="result">\n<summary>79 rows more</summary>\n{HEAD}{ROW * 79}\n</details>'
+FOLDED = f'<details type="result">\n<summary>79 more rows</summary>\n{HEAD}{ROW * 79}\n</details>'
 
 
 @pytest.mark.parametrize(
