@@ -731,7 +731,7 @@ DANGEROUS = re.compile(
 )
 FENCED = re.compile(r"(?ms)^( *+)(`{3,}+|~{3,}+) *+([\w+#-]*+)[^`\n]*+\n(.*?)(?:^ *+\2[`~]*+ *+$|\Z)")
 DIFF = re.compile(r"(?m)^(?:diff --git |--- .*\n\+\+\+ .*\n@@ )")
-MARKDOWN = re.compile(r"(?m)^(?:#{1,6} \S.*\n\s*+\n|\|? ?:?-{3,}:? ?\|)|\*\*\w[^*\n]*\*\*|\[[^\[\]\n]+\]\(https?://")
+MARKDOWN = re.compile(r"(?m)^(?:#{1,6} \S.*\n[ \t]*+\n|\|? ?:?-{3,}:? ?\|)|\*\*\w[^*\n]*\*\*|\[[^\[\]\n]+\]\(https?://")
 CODE_LINE = re.compile(
     r"\s*(?:(?:import|from|def|async|class|return|export|const|let|var|func|function|package|using|SELECT)\b|//|/\*|[@)}\]]"
     r"|#[!\w]|[\w.]+\(|[\w.]+(?:: [\w\[\]]+)? [-+*/]?= |</?\w)|.*(?:[{};]|\):)$"
@@ -748,11 +748,11 @@ def draw_results(pieces: Iterable[Piece]) -> str:
         return "\n".join(fold(f"{call.title or call.name}: {call.readable[0]}", call.readable[1]) for call in calls)
     bodies: list[str] = []
     for call in calls:
-        name = escape(escape_markdown(CONTROL.sub(" ", f"{call.title or call.name}: {call.readable[0]}")))
-        bodies.append(f"**{name}**\n\n{call.readable[1]}")
         if sum(map(len, bodies)) > ITEM_CHARS:
             bodies.append(f"{len(calls) - len(bodies):,} more results are only in their cards.")
             break
+        name = escape(escape_markdown(CONTROL.sub(" ", f"{call.title or call.name}: {call.readable[0]}")))
+        bodies.append(f"**{name}**\n\n{call.readable[1]}")
     return fold(f"{len(calls):,} results", "\n\n".join(bodies))
 
 
@@ -776,20 +776,19 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
     lines = shown.splitlines()
     rest = f"{chars - limit:,} more characters" if chars > limit else ""
     has_fence = len(lines) > 1 and FENCED.search(shown)
+    is_diff = not kind and DIFF.search(shown)
+    is_cut = chars > len(result)
     if not shown.strip():
         return "", ""
-    if kind in ("", "table") and (rows := read_table(result, is_exact=not kind)):
+    if kind in ("", "table") and (rows := read_table(result, is_cut=is_cut, is_exact=not kind)):
         body, count = draw_table(rows, limit)
-        more = "more than " * (chars > len(result))
+        more = "more than " * is_cut
         size = more + count_things(len(rows), "row")
         rest = f"{more}{len(rows) - count:,} more rows" if more or count < len(rows) else ""
     elif kind == "markdown" or (not kind and has_fence):
         size, body = count_things(chars, "character"), draw_markdown(shown)
-    elif kind == "code" or (not kind and (DIFF.search(shown) or is_code(lines))):
-        size, body = (
-            count_things(len(lines), "line"),
-            draw_code(shown, language if kind else "diff" * bool(DIFF.search(shown))),
-        )
+    elif kind == "code" or is_diff or (not kind and is_code(lines)):
+        size, body = count_things(len(lines), "line"), draw_code(shown, "diff" if is_diff else language)
     elif not kind and len(lines) > 1 and MARKDOWN.search(shown):
         size, body = count_things(chars, "character"), draw_markdown(shown)
     else:
@@ -814,16 +813,14 @@ def is_code(lines: list[str]) -> bool:
     )
 
 
-def read_table(result: str, *, is_exact: bool) -> list[Json]:
-    """Return the objects of a JSON list, also of one that is cut; `is_exact`: only if they are flat, with few keys."""
+def read_table(result: str, *, is_cut: bool, is_exact: bool) -> list[Json]:
+    """Return the objects of a JSON list, which may be cut; with `is_exact` only if they are flat and have few keys."""
     text = result.strip()
     if not text.startswith(("[", "{")):
         return []
     value: Any = None
-    for whole in (text, text.rpartition("},")[0] + "}]"):
-        with suppress(ValueError, RecursionError):
-            value = json.loads(whole)
-            break
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text.rpartition("},")[0] + "}]" if is_cut else text)
     if isinstance(value, dict) and not is_exact:
         value = next((member for member in value.values() if isinstance(member, list)), None)
     rows = select_dicts(value)
@@ -1354,13 +1351,16 @@ class Transcript:
         self.ended = True
 
     def _end_card(self, event: Json) -> None:
-        """Count the end of a call whose card is Open WebUI's own, and show the call's files."""
+        """Count the end of a call whose card is Open WebUI's own, and show its result and its files below the card."""
         totals = self.activity.totals
         totals.seconds += (event["duration_ms"] or 0) / 1000
         if event["code"] is not None:
             totals.endings[ENDINGS.get(event["code"], FAILED).label] += 1
-        call = Call()
-        self._attach_files(call, event)
+        call = Call(name=event["tool_name"], title=make_title(event["label"] or ""), show=event["show"] or "")
+        if event["code"] is None:
+            self._complete_call(call, event)
+        if results := draw_results([call]):
+            self._append(Notice(text=f"\n{results}\n"))
         for file in call.files:
             self._append(Notice(text=f"\n![]({quote(file['url'], safe=':/;,+=')})\n"))
 
@@ -2899,7 +2899,9 @@ def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitabl
     metadata.setdefault("params", {})["tool_approval_mode"] = "ask"
 
 
-CARD_END = ("code", "duration_ms", "files", "embeds")  # Of the end of a call that has a card.
+# Of the start and the end of a call that has a card.
+CARD_END = ("tool_name", "label", "show", "code", "duration_ms", "files", "embeds")
+CARD_END += ("result", "truncated", "result_chars", "result_url")
 # Events that an answer which goes on needs also from before.
 NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "error")
 
@@ -2911,14 +2913,18 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
     the calls in `hidden` with all their events.
     """
     left = set(decided)
+    starts: dict[str, Json] = {}
 
     def deliver_rest(event: Json) -> None:
         kind = event["type"]
         is_shown = bool(left) and event.get("tool_call_id") not in hidden
+        if kind == "tool_call_start":
+            starts[event["tool_call_id"]] = event
         if kind in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] in left:
             left.discard(event["tool_call_id"])
             if is_shown:
-                deliver({"type": "card_end"} | {name: event.get(name) for name in CARD_END})
+                about = event | starts.get(event["tool_call_id"], {})
+                deliver({"type": "card_end"} | {name: about.get(name) for name in CARD_END})
         if not is_shown or kind in NOT_SHOWN:
             deliver(event)
 

@@ -712,6 +712,7 @@ FOLDED = f'<details type="result">\n<summary>79 more rows</summary>\n{HEAD}{ROW 
         ("code:HTML", "<b>", "1 line", "```HTML\u2060\n<b>\n```"),
         ("", FENCED, "50 characters", "So:\n\n````html\u2060\n<b>```</b>\n````\n\nThat is *all*."),
         ("", "# A\n\n- ![b](https://c)", "22 characters", "# A\n\n- [Image: b](https://c)"),
+        ("", "# A\n\nB", "6 characters", "# A\n\nB"),
         ("markdown", "*5*", "3 characters", "*5*"),
         ("markdown", " ", "", ""),
     ],
