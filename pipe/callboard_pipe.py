@@ -2900,8 +2900,8 @@ def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitabl
 
 
 # Of the start and the end of a call that has a card.
-CARD_END = ("tool_name", "label", "show", "code", "duration_ms", "files", "embeds")
-CARD_END += ("result", "truncated", "result_chars", "result_url")
+CARD_START = ("tool_name", "label", "show")
+CARD_END = ("code", "duration_ms", "result", "truncated", "result_chars", "result_url", "files", "embeds")
 # Events that an answer which goes on needs also from before.
 NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "error")
 
@@ -2924,7 +2924,7 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
             left.discard(event["tool_call_id"])
             if is_shown:
                 about = event | starts.get(event["tool_call_id"], {})
-                deliver({"type": "card_end"} | {name: about.get(name) for name in CARD_END})
+                deliver({"type": "card_end"} | {name: about.get(name) for name in CARD_START + CARD_END})
         if not is_shown or kind in NOT_SHOWN:
             deliver(event)
 

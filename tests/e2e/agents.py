@@ -315,15 +315,15 @@ def office_script(request: ModelRequest) -> Iterator[ModelDelta]:
     if (answer := task_answer(request)) is not None:
         yield TextDelta(answer)
         return
-    [asked, *_] = [at for at, message in enumerate(request.messages) if message["role"] == "user"][::-1]
+    asked = max(at for at, message in enumerate(request.messages) if message["role"] == "user")
     before, made = request.messages[:asked], request.messages[asked + 1 :]
-    rounds = str(request.messages[asked]["content"]).split(" then ")
-    rounds = [names for names in ([name for name in words.split() if name in TOOLS] for words in rounds) if names]
+    written = str(request.messages[asked]["content"]).split(" then ")
+    rounds = [names for words in written if (names := [name for name in words.split() if name in TOOLS])]
     done = sum(bool(message.get("tool_calls")) for message in made)
     if not rounds:
-        words = "".join(message["content"] or "" for message in before if message["role"] == "assistant")
+        answers = "".join(message["content"] or "" for message in before if message["role"] == "assistant")
         results = [message["content"] for message in before if message["role"] == "tool"]
-        yield TextDelta(f"I wrote {words!r} and read the results: {results[1:] == [*OFFICE.values()]}.")
+        yield TextDelta(f"I wrote {answers!r} and read the results: {results[1:] == [*OFFICE.values()]}.")
     elif done == len(rounds):
         yield TextDelta("Here they are.")
     else:

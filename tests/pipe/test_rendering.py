@@ -788,6 +788,7 @@ HOSTILE += [
     st.sampled_from(["", "table", "markdown", "code", "code:svg"]),
 )
 @example("!![a](http://b)", "markdown")
+@example("> ```html\n> <b>", "markdown")
 @example("https://x.y![a](http://b)", "table")
 @example("https://x.y\\<img src=x>", "table")
 def test_no_result_is_drawn_as_more_than_text_tables_links_and_code(text: str, show: str) -> None:
@@ -810,7 +811,7 @@ def test_no_result_is_drawn_as_more_than_text_tables_links_and_code(text: str, s
     lines = re.sub(r"\r\n?", "\n", markdown).split("\n")
     for fence in reversed(fences):
         del lines[slice(*fence.map or ())]
-    dangerous = r"<[A-Za-z/!?@#$]|!\[|\$\$|\$(?![\w\u2060])|\\[(\[]|\[[\d^]|\]:|:::"
+    dangerous = r"<[A-Za-z/!?@#$]|!\[|\$\$|\$(?![\w\u2060])|\\[(\[]|\[[\d^]|\](?::|\((?!https?://))|:::"
     assert not re.search(dangerous, "\n".join(lines))
     if size and show == "table":
         cells = [token.content for token in tokens if token.type == "inline"]
