@@ -450,7 +450,7 @@ def break_markup(text: str) -> str:
 
 def escape_label(text: str) -> str:
     """Return the text of a label for an attribute; Open WebUI draws an escaped character as its code."""
-    return break_markup(text).replace('"', "”").replace("{{", "{ {")
+    return re.sub(r"\{(?=\{)", "{ ", break_markup(text).replace('"', "”"))
 
 
 def format_seconds(seconds: float) -> str:
@@ -728,6 +728,8 @@ def render(pieces: Iterable[Piece]) -> str:
 DANGEROUS = re.compile(
     r"<(?=[A-Za-z/!?@#$])|!(?=\[)|\$(?![A-Za-z0-9])"
     r"|\\(?=[(\[cpb])|\[(?=[\d^])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
+    r"|^(?:[ \t]*+(?:>|(?:[*+-]|\d+[.)])(?=[ \t]))){8}",  # Deeper nesting overflows the stack of Open WebUI's parser.
+    re.MULTILINE,
 )
 FENCED = re.compile(r"(?ms)^( *+)(`{3,}+|~{3,}+) *+([\w+#-]*+)[^`\n]*+\n(.*?)(?:^ *+\2[`~]*+ *+$|\Z)")
 DIFF = re.compile(r"(?m)^(?:diff --git |--- .*\n\+\+\+ .*\n@@ )")
@@ -772,7 +774,7 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
         url: The address of the whole result, if there is one.
     """
     kind, _, language = show.partition(":")
-    shown = result[:limit]
+    shown = make_storable(result[:limit])
     lines = shown.splitlines()
     rest = f"{chars - limit:,} more characters" if chars > limit else ""
     has_fence = len(lines) > 1 and FENCED.search(shown)
@@ -795,7 +797,7 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
         return "", ""
     if rest:
         body += escape_markdown(f"\n\n… {rest}{url and ': '}{url}")
-    return size, escape(make_storable(body))
+    return size, escape(body)
 
 
 def count_things(count: int, thing: str) -> str:
@@ -819,7 +821,7 @@ def read_table(result: str, *, is_cut: bool, is_exact: bool) -> list[Json]:
     if not text.startswith(("[", "{")):
         return []
     value: Any = None
-    with suppress(ValueError, RecursionError):
+    with suppress(ValueError):
         value = json.loads(text.rpartition("},")[0] + "}]" if is_cut else text)
     if isinstance(value, dict) and not is_exact:
         value = next((member for member in value.values() if isinstance(member, list)), None)
@@ -861,7 +863,8 @@ def draw_cell(value: object) -> str:
 
 def draw_code(code: str, language: str) -> str:
     """Return a fence around the code. The name of a language that Open WebUI may run is one that it does not know."""
-    marks = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", code)), 3)
+    # Without citations, Open WebUI removes `[1]` and the space before it, which may join all marks in the code.
+    marks = "`" * max(3, code.count("`") + 1)
     language = re.sub(r"[^\w+#-]", "", language)
     language = language.lower() if language.lower() in INERT else f"{language or 'text'}\u2060"
     return f"{marks}{language}\n{code.rstrip()}\n{marks}"
@@ -1594,7 +1597,8 @@ class Transcript:
         """Draw a result below its card if it is a table, Markdown or code, and say the length of any other long one."""
         if call.parent:
             return  # It is a line in the result of the call around it.
-        call.readable = make_readable(call.show, result, chars, self._result_chars, url)
+        with suppress(RecursionError):
+            call.readable = make_readable(call.show, result, chars, self._result_chars, url)
         if chars > LONG_CHARS and not call.readable[0]:
             call.size = f"{chars:,} characters"
 

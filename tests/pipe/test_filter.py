@@ -253,6 +253,7 @@ BLOCK = drawn(started("a", "pay"), completed("paid", "a")).render()
         [{"role": "assistant", "content": BLOCK.replace("id=", "at=")}],
         [{"role": "assistant", "content": None, "tool_calls": [a_call("functions.x:0", "x.y")]}],
         [{"role": "assistant", "content": [{"type": "text", "text": BLOCK}]}],
+        [{"role": "assistant", "content": '<details type="reasoning" x="">\n<summary>Plan</summary>\na\n</details>'}],
         [{"role": "assistant", "content": "", "tool_calls": [{"id": None, "function": None}, 7]}],
         [7, {"role": "tool", "tool_call_id": ["a"]}],
         [],

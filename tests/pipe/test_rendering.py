@@ -90,7 +90,7 @@ FROM_TEXT = [started(), read_from_text()]
         ([started(label="Draw\u202e · \na cat")], r"Draw\u202e ·  a cat"),
         ([started(label="Draw a picture · a cat"), CHANGED], "Draw a picture · arguments changed"),
         # Open WebUI does not decode names.
-        ([started(), status("'R&D' asks <b> \"why\" {{user}}")], "draw · 'R&D' asks ‹b› ”why” { {user}}"),
+        ([started(), status("'R&D' asks <b> \"why\" {{{user}}}")], "draw · 'R&D' asks ‹b› ”why” { { {user}}}"),
         ([started(), QUESTION], "draw · waiting for approval"),
         ([started(), QUESTION | {"kind": "input"}], "draw · waiting for you"),
         (FROM_TEXT, "draw · from text"),
@@ -104,7 +104,7 @@ def test_the_name_of_a_card_says_what_its_call_does(events: list[dict[str, Any]]
     [block] = tool_blocks(transcript.render())
     assert (block.attributes["name"], block.attributes["tool"]) == (name, "draw")
     assert ("result" in block.attributes) == (block.attributes["done"] == "true")
-    shown = name if "R&D" not in name else "draw · 'R&D' asks <b> \"why\" {{user}}"
+    shown = name if "R&D" not in name else "draw · 'R&D' asks <b> \"why\" {{{user}}}"
     assert PIPE.make_call_item(transcript.pieces[0], "k")["name"] == shown
 
 
@@ -607,19 +607,23 @@ def check_items(items: list[dict[str, Any]], transcript: Any) -> None:
     pieces = [piece for piece in transcript.pieces if not isinstance(piece, PIPE.Text) or piece.text]
     kinds = {PIPE.Thought: "reasoning", PIPE.Call: "function_call"}
     left = [item for item in items if item["type"] != "message" or item["content"][0]["text"]]
-    told = [(item["type"], item.get("call_id")) for item in left if item["type"] != "function_call_output"]
-    expected = []
-    for part in PIPE.split_segments(pieces):
-        expected += [(kinds.get(type(piece), "message"), getattr(piece, "id", None)) for piece in part]
-        expected += [("message", None)] * bool(PIPE.draw_results(part))
-    assert told == expected
+    # Results are below their cards; if the cards end later, also below what follows the cards.
+    results = [item for item in left if item["type"] == "message" and "<details" in item["content"][0]["text"]]
+    texts = [item["content"][0]["text"] for item in results]
+    assert sorted(texts) == sorted(filter(None, map(PIPE.draw_results, PIPE.split_segments(pieces))))
+    told = [
+        (item["type"], item.get("call_id"))
+        for item in left
+        if item not in results and item["type"] != "function_call_output"
+    ]
+    assert told == [(kinds.get(type(piece), "message"), getattr(piece, "id", None)) for piece in pieces]
     asked = [item["call_id"] for item in items if item["type"] == "function_call"]
     answered = [item["call_id"] for item in items if item["type"] == "function_call_output"]
     assert sorted(asked) == sorted(answered)
     assert len(set(asked)) == len(asked)
     for item in items:
         if item["type"] == "message":
-            assert not re.search('<details type="(?!result">)', item["content"][0]["text"])
+            assert item in results or '<details type="' not in item["content"][0]["text"]
         else:
             assert item["status"] in ("completed", "failed")
             assert isinstance(item.get("output", []), list)
@@ -714,6 +718,7 @@ FOLDED = f'<details type="result">\n<summary>79 more rows</summary>\n{HEAD}{ROW 
         ("", "# A\n\n- ![b](https://c)", "22 characters", "# A\n\n- [Image: b](https://c)"),
         ("", "# A\n\nB", "6 characters", "# A\n\nB"),
         ("markdown", "*5*", "3 characters", "*5*"),
+        ("markdown", "> - " * 5, "20 characters", "> - > - > - > -\u2060 > - "),  # A page breaks at deep nesting.
         ("markdown", " ", "", ""),
     ],
 )
@@ -724,6 +729,12 @@ def test_a_result_is_drawn_below_its_card_by_its_kind(show: str, result: Any, si
         assert below == [""]
         return
     assert below[0] == f'\n<details type="result">\n<summary>Find: {size}</summary>\n{PIPE.escape(body)}'
+
+
+def test_a_table_of_any_depth_is_drawn_or_only_in_its_card() -> None:
+    for depth in range(sys.getrecursionlimit()):
+        result = f'[{{"a":{"[" * depth}{"]" * depth}}}]'
+        assert "0.1 s" in drawn(started(show="table"), completed(result, duration_ms=1)).render()
 
 
 def test_a_part_of_a_result_says_what_is_missing() -> None:
@@ -791,6 +802,10 @@ HOSTILE += [
 @example("> ```html\n> <b>", "markdown")
 @example("https://x.y![a](http://b)", "table")
 @example("https://x.y\\<img src=x>", "table")
+@example("<\ud800 a", "markdown")
+@example(
+    "```\n [1]`\n<b>", "code"
+)  # Without citations, Open WebUI removes `[1]` and the space, and joins the backticks.
 def test_no_result_is_drawn_as_more_than_text_tables_links_and_code(text: str, show: str) -> None:
     result = json.dumps([{text: text}]) if show == "table" else text
     size, body = PIPE.make_readable(show, result, len(result), 10_000)
@@ -805,6 +820,7 @@ def test_no_result_is_drawn_as_more_than_text_tables_links_and_code(text: str, s
     )
     fences = [token for token in tokens if token.type == "fence"]
     assert all(token.info in PIPE.INERT or token.info.endswith("\u2060") for token in fences)
+    assert all(len(fence.markup) > fence.content.count("`") for fence in fences)
     if size and show.startswith("code"):
         assert [token.content for token in fences] == [re.sub(r"\r\n?", "\n", f"{PIPE.make_storable(text).rstrip()}\n")]
     # What only Open WebUI draws: formulas, citations, boxes. In an address it draws a backslash, which escapes nothing.
@@ -816,7 +832,7 @@ def test_no_result_is_drawn_as_more_than_text_tables_links_and_code(text: str, s
     if size and show == "table":
         cells = [token.content for token in tokens if token.type == "inline"]
         shown = [re.sub(r"\\(.)", r"\1", cell).replace("\u2060", "") for cell in cells]
-        assert shown == [PIPE.CONTROL.sub(" ", PIPE.make_storable(text)).strip().replace("\u2060", "")] * 2
+        assert shown == [PIPE.CONTROL.sub(" ", text).strip().replace("\u2060", "")] * 2
 
 
 @pytest.mark.parametrize("emitter", ["StreamEmitter", "NativeEmitter"])
