@@ -564,8 +564,8 @@ class Call(Piece):
         took: How long the call ran.
         show: The form of the result, as its tool declares it: "table", "markdown", "code", "code:LANGUAGE", or "text"
             for the card alone; "" to choose by the result.
-        size: The length of a long result that is only in the card.
-        readable: The size of the result, and the Markdown that draws it below the card, escaped; "" if there is none.
+        size: The length of a result that is long or drawn below the card.
+        drawn: The Markdown that draws the result below the card, escaped; "" if the card is enough.
         draft: The arguments that the model has written so far.
         arguments: The complete arguments as JSON text.
         round: The number of the model's response that made the call. The server reads it back on the next turn.
@@ -585,7 +585,7 @@ class Call(Piece):
     took: str = ""
     show: str = ""
     size: str = ""
-    readable: tuple[str, str] = ("", "")
+    drawn: str = ""
     state: Literal["preparing", "running", "done", "failed", "rejected"] = "preparing"
     draft: str = ""
     arguments: str = "{}"
@@ -617,7 +617,7 @@ class Call(Piece):
     def shown_name(self) -> str:
         """The name of the card."""
         parts = [self.short_title if self.is_counted else self.title or self.name, self.mark, self.label]
-        parts += [] if self.is_counted else [self.size, self.took]
+        parts += [] if self.is_counted else ["" if self.drawn else self.size, self.took]
         title = LABEL.join(filter(None, parts))
         # Open WebUI adds three dots to the name of a running call.
         return title.rstrip("·.… ") if self.is_open else title
@@ -734,28 +734,16 @@ DANGEROUS = re.compile(
 FENCED = re.compile(r"(?ms)^( *+)(`{3,}+|~{3,}+) *+([\w+#-]*+)[^`\n]*+\n(.*?)(?:^ *+\2[`~]*+ *+$|\Z)")
 DIFF = re.compile(r"(?m)^(?:diff --git |--- .*\n\+\+\+ .*\n@@ )")
 MARKDOWN = re.compile(r"(?m)^(?:#{1,6} \S.*\n[ \t]*+\n|\|? ?:?-{3,}:? ?\|)|\*\*\w[^*\n]*\*\*|\[[^\[\]\n]+\]\(https?://")
-CODE_LINE = re.compile(
-    r"\s*(?:(?:import|from|def|async|class|return|export|const|let|var|func|function|package|using|SELECT)\b|//|/\*|[@)}\]]"
-    r"|#[!\w]|[\w.]+\(|[\w.]+(?:: [\w\[\]]+)? [-+*/]?= |</?\w)|.*(?:[{};]|\):)$"
-)
-JSON = re.compile(r'\s*(?:\{|\[\s*(?:$|[\[{"]))')
+JSON = re.compile(r'\s*(?:\{|\[\s*["{\[])')
 # Open WebUI runs blocks of other languages, or offers to do so: html, svg, javascript, mermaid, python.
 INERT = {"bash", "c", "cpp", "diff", "go", "java", "json", "ruby", "rust", "sql", "toml", "typescript", "yaml"}
 
 
 def draw_results(pieces: Iterable[Piece]) -> str:
-    """Return the readable results of these calls as folded blocks; many of them are one block, "" is none."""
-    calls = [piece for piece in pieces if isinstance(piece, Call) and piece.readable[0]]
-    if len(calls) <= CALLS_NAMED:
-        return "\n".join(fold(f"{call.title or call.name}: {call.readable[0]}", call.readable[1]) for call in calls)
-    bodies: list[str] = []
-    for call in calls:
-        if sum(map(len, bodies)) > ITEM_CHARS:
-            bodies.append(f"{len(calls) - len(bodies):,} more results are only in their cards.")
-            break
-        name = escape(escape_markdown(CONTROL.sub(" ", f"{call.title or call.name}: {call.readable[0]}")))
-        bodies.append(f"**{name}**\n\n{call.readable[1]}")
-    return fold(f"{len(calls):,} results", "\n\n".join(bodies))
+    """Return the readable results of these calls as folded blocks, and many of them inside one block."""
+    calls = [piece for piece in pieces if isinstance(piece, Call) and piece.drawn]
+    blocks = "\n".join(fold(f"{call.title or call.name}: {call.size}", call.drawn) for call in calls)
+    return blocks if len(calls) <= CALLS_NAMED else fold(f"{len(calls)} results", escape(blocks))
 
 
 def fold(title: str, body: str) -> str:
@@ -764,7 +752,7 @@ def fold(title: str, body: str) -> str:
 
 
 def make_readable(show: str, result: str, chars: int, limit: int, url: str = "") -> tuple[str, str]:
-    """Return the size of a result and the escaped Markdown that draws it; two empty texts if the card is enough.
+    """Return the size of a result and the escaped Markdown that draws it; "" instead of Markdown if the card is enough.
 
     Args:
         show: The form that the tool declares; "" to choose one.
@@ -773,28 +761,21 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
         limit: The number of characters to draw.
         url: The address of the whole result, if there is one.
     """
-    kind, _, language = show.partition(":")
     shown = make_storable(result[:limit])
-    lines = shown.splitlines()
+    size = count_things(chars, "character")
     rest = f"{chars - limit:,} more characters" if chars > limit else ""
-    has_fence = len(lines) > 1 and FENCED.search(shown)
-    is_diff = not kind and DIFF.search(shown)
+    kind, _, language = (show or guess_form(shown)).partition(":")
     is_cut = chars > len(result)
-    if not shown.strip():
-        return "", ""
-    if kind in ("", "table") and (rows := read_table(result, is_cut=is_cut, is_exact=not kind)):
+    if show in ("", "table") and (rows := read_table(result, is_cut=is_cut, is_exact=not show)):
         body, count = draw_table(rows, limit)
-        more = "more than " * is_cut
-        size = more + count_things(len(rows), "row")
-        rest = f"{more}{len(rows) - count:,} more rows" if more or count < len(rows) else ""
-    elif kind == "markdown" or (not kind and has_fence):
-        size, body = count_things(chars, "character"), draw_markdown(shown)
-    elif kind == "code" or is_diff or (not kind and is_code(lines)):
-        size, body = count_things(len(lines), "line"), draw_code(shown, "diff" if is_diff else language)
-    elif not kind and len(lines) > 1 and MARKDOWN.search(shown):
-        size, body = count_things(chars, "character"), draw_markdown(shown)
+        size = "more than " * is_cut + count_things(len(rows), "row")
+        rest = "more rows" if is_cut else count_things(len(rows) - count, "more row") if count < len(rows) else ""
+    elif kind == "markdown" and shown.strip():
+        body = draw_markdown(shown)
+    elif kind == "code" and shown.strip():
+        body = draw_code(shown, language)
     else:
-        return "", ""
+        return (size if chars > LONG_CHARS else ""), ""
     if rest:
         body += escape_markdown(f"\n\n… {rest}{url and ': '}{url}")
     return size, escape(body)
@@ -805,40 +786,42 @@ def count_things(count: int, thing: str) -> str:
     return f"{count:,} {thing}" + "s" * (count != 1)
 
 
-def is_code(lines: list[str]) -> bool:
-    """Return whether the lines look like the text of a program, and not like JSON, which a card formats."""
-    lines = [line[:CELL_CHARS] for line in lines if line.strip()]
-    return (
-        len(lines) > 2
-        and not JSON.match(lines[0])
-        and sum(bool(CODE_LINE.match(line)) for line in lines) * 2 > len(lines)
-    )
+def guess_form(text: str) -> str:
+    """Return the form in which people read a text: "markdown", "code", "code:diff" or "text"."""
+    ends = [line.rstrip()[-1] for line in text.splitlines() if line.strip()]
+    if len(ends) < 2 or JSON.match(text):  # The card formats JSON.
+        return "text"
+    if FENCED.search(text):
+        return "markdown"
+    if DIFF.search(text):
+        return "code:diff"
+    if len(ends) > 2 and sum(end in "{}()[];:," for end in ends) * 2 > len(ends):
+        return "code"
+    return "markdown" if MARKDOWN.search(text) else "text"
 
 
 def read_table(result: str, *, is_cut: bool, is_exact: bool) -> list[Json]:
-    """Return the objects of a JSON list, which may be cut; with `is_exact` only if they are flat and have few keys."""
-    text = result.strip()
-    if not text.startswith(("[", "{")):
-        return []
+    """Return the objects of a JSON list, which may be cut; with `is_exact` only if they have no lists and objects."""
     value: Any = None
     with suppress(ValueError):
-        value = json.loads(text.rpartition("},")[0] + "}]" if is_cut else text)
+        value = json.loads(result.rpartition("},")[0] + "}]" if is_cut else result)
     if isinstance(value, dict) and not is_exact:
         value = next((member for member in value.values() if isinstance(member, list)), None)
     rows = select_dicts(value)
     if not any(rows) or len(rows) < len(value):
         return []
     is_flat = not any(isinstance(cell, dict | list) for row in rows for cell in row.values())
-    return rows if not is_exact or (is_flat and len({key for row in rows for key in row}) <= COLUMNS_DRAWN) else []
+    return rows if is_flat or not is_exact else []
 
 
 def draw_table(rows: list[Json], limit: int) -> tuple[str, int]:
     """Return a table in Markdown, and the number of its rows; rows after the first ones are in a folded table."""
-    columns = [*dict.fromkeys(key for row in rows for key in row)][:COLUMNS_DRAWN]
-    head = [draw_row(map(draw_cell, columns)), draw_row("---" for _ in columns)]
+    keys = [*dict.fromkeys(key for row in rows for key in row)]
+    columns = keys[:COLUMNS_DRAWN] + ["…"] * (len(keys) > COLUMNS_DRAWN)
+    head = [draw_row(columns), "| --- " * len(columns) + "|"]
     drawn: list[str] = []
     for row in rows:
-        drawn.append(draw_row(draw_cell(row.get(key)) for key in columns))
+        drawn.append(draw_row(map(row.get, columns)))
         limit -= len(drawn[-1])
         if limit < 0:
             break
@@ -848,9 +831,9 @@ def draw_table(rows: list[Json], limit: int) -> tuple[str, int]:
     return table, len(drawn)
 
 
-def draw_row(cells: Iterable[str]) -> str:
-    """Return a row of a table."""
-    return f"| {' | '.join(cells)} |"
+def draw_row(values: Iterable[object]) -> str:
+    """Return the values as a row of a table."""
+    return f"| {' | '.join(map(draw_cell, values))} |"
 
 
 def draw_cell(value: object) -> str:
@@ -872,26 +855,20 @@ def draw_code(code: str, language: str) -> str:
 
 def draw_markdown(text: str) -> str:
     """Return Markdown that is drawn like this text, except HTML, formulas and other addresses; pictures are links."""
-    parts = []
-    end = 0
-    for fenced in FENCED.finditer(text):
-        indent, _, language, code = fenced.groups()
-        parts.append(disarm(text[end : fenced.start()].replace("![", "[Image: ")))
-        parts.append(draw_code(re.sub(rf"(?m)^ {{1,{len(indent)}}}", "", code) if indent else code, language))
-        end = fenced.end()
-    parts.append(disarm(text[end:].replace("![", "[Image: ")))
-    return "\n\n".join(part.strip("\n") for part in parts)
 
+    def draw(found: re.Match[str]) -> str:
+        indent, marks, language, code = found.groups()
+        if marks:
+            return f"\n{draw_code(re.sub(rf'(?m)^ {{0,{len(indent)}}}', '', code), language)}\n"
+        return "\u2060[Image: " if found[0] == "![" else f"{found[0]}\u2060"
 
-def disarm(text: str) -> str:
-    """Return Markdown with a joiner behind each character that could begin something other than plain Markdown."""
-    return DANGEROUS.sub("\\g<0>\u2060", text)
+    return re.sub(rf"{FENCED.pattern}|!\[|{DANGEROUS.pattern}", draw, text).strip("\n")
 
 
 def escape_markdown(text: str) -> str:
     """Return Markdown that is drawn as this text, inside a line; addresses become links."""
     escaped = re.sub(r"(https?://[^\s<>|`\\]+)|[\\`*_~|&\]]", lambda found: found[1] or f"\\{found[0]}", text)
-    return disarm(escaped)
+    return DANGEROUS.sub("\\g<0>\u2060", escaped)
 
 
 OPEN_CALL = re.compile(r'<details type="tool_calls" done="false" .*?id="([^"]*)".*?</details>', re.DOTALL)
@@ -1571,7 +1548,11 @@ class Transcript:
             chars = 0
         url = str(event.get("result_url") or "")
         self._end_call(call, "done", result, chars, f": {url}" if url else "")
-        self._draw_result(call, result, max(chars, len(result)), url)
+        if not call.parent:  # The result of an inner call is a line in that of the call around it.
+            with suppress(RecursionError):
+                call.size, call.drawn = make_readable(
+                    call.show, result, max(chars, len(result)), self._result_chars, url
+                )
         self._attach_files(call, event)
 
     def _end_call(
@@ -1592,15 +1573,6 @@ class Transcript:
         call.state = state
         call.label = ""
         call.is_open = False
-
-    def _draw_result(self, call: Call, result: str, chars: int, url: str) -> None:
-        """Draw a result below its card if it is a table, Markdown or code, and say the length of any other long one."""
-        if call.parent:
-            return  # It is a line in the result of the call around it.
-        with suppress(RecursionError):
-            call.readable = make_readable(call.show, result, chars, self._result_chars, url)
-        if chars > LONG_CHARS and not call.readable[0]:
-            call.size = f"{chars:,} characters"
 
     def _attach_files(self, call: Call, event: Json) -> None:
         """Show images under their call, other files as chips of the message, and pages as embeds of the message.
@@ -2904,8 +2876,10 @@ def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitabl
 
 
 # Of the start and the end of a call that has a card.
-CARD_START = ("tool_name", "label", "show")
-CARD_END = ("code", "duration_ms", "result", "truncated", "result_chars", "result_url", "files", "embeds")
+CARD_FIELDS = (
+    *("tool_name", "label", "show"),
+    *("code", "duration_ms", "result", "truncated", "result_chars", "result_url", "files", "embeds"),
+)
 # Events that an answer which goes on needs also from before.
 NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "error")
 
@@ -2928,7 +2902,7 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
             left.discard(event["tool_call_id"])
             if is_shown:
                 about = event | starts.get(event["tool_call_id"], {})
-                deliver({"type": "card_end"} | {name: about.get(name) for name in CARD_START + CARD_END})
+                deliver({"type": "card_end"} | {name: about.get(name) for name in CARD_FIELDS})
         if not is_shown or kind in NOT_SHOWN:
             deliver(event)
 

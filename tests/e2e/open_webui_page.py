@@ -326,7 +326,7 @@ class Content:
     @property
     def results(self) -> Locator:
         """The lines of the results below the cards."""
-        return self._chat.answer.get_by_role("button", name=re.compile(r": .*(rows?|lines|characters)$|results$"))
+        return self._chat.answer.get_by_role("button", name=re.compile(r": .*(rows?|characters)$|results$"))
 
     @property
     def pictures(self) -> Locator:

@@ -177,7 +177,7 @@ async def test_results_are_drawn_below_their_cards_by_their_kind_and_run_nothing
     chat.page.on("request", lambda request: requested.append(request.url))
     await chat.open(f"{pipe}.office")
     await chat.ask("paint offers hostile_offers then report patch then program essay count")
-    lines = ("Offers: 25 rows", "Offers from outside: 2 rows", "Report: ", "Patch: 6 lines", "Program: 5 lines")
+    lines = ("Offers: 25 rows", "Offers from outside: 2 rows", "Report: ", "Patch: ", "Program: ")
     for _ in range(2):
         await expect(content.results).to_have_text([re.compile(rf"^\s*{line}") for line in lines])
         offers, hostile, report, patch, program = [await content.unfold(line) for line in await content.results.all()]

@@ -686,7 +686,8 @@ def test_more_than_five_calls_of_a_title_in_a_group_have_equal_names_that_open_w
 ROWS = [{"a": "x|y", "b": 1}, {"a": None, "c": "`*_<b>[1]"}]
 TABLE = "| a | b | c |\n| --- | --- | --- |\n| x\\|y | 1 |  |\n|  |  | \\`\\*\\_<\u2060b>[\u20601\\] |"
 DIFF = "--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y"
-PROGRAM = "import os\n\ndef f():\n    return os.name"
+PROGRAM = "import os\n\n# **Name**\ndef f():\n    return os.getcwd()\nprint(f())"
+WIDE = f"| {' | '.join(map(str, range(20)))} | … |\n{'| --- ' * 21}|\n{'|  ' * 21}|"
 FENCED = "So:\n\n  ````html\n  <b>```</b>\n  ````\nThat is *all*."
 REST: dict[str, Any] = {"truncated": True, "result_chars": 90_000, "result_url": "https://s/r"}
 MANY = json.dumps([{"a": "x" * 98}] * 150)
@@ -700,7 +701,7 @@ FOLDED = f'<details type="result">\n<summary>79 more rows</summary>\n{HEAD}{ROW 
     [
         ("", "12", "", ""),
         ("", "It rains.\nAnd *it* pours. - Really.", "", ""),
-        ("", '{"a": 1}', "", ""),
+        ("", '{\n  "a": {"b": "**c**"}\n}', "", ""),
         ("", "[1, 2]", "", ""),
         ("", "[{}]", "", ""),
         ("", ROWS, "2 rows", TABLE),
@@ -709,13 +710,15 @@ FOLDED = f'<details type="result">\n<summary>79 more rows</summary>\n{HEAD}{ROW 
         ("table", '[{"a": {"b": 1}}]', "1 row", '| a |\n| --- |\n| {"b": 1} |'),
         ("table", '{"found": [{"a": 1}], "total": 9}', "1 row", "| a |\n| --- |\n| 1 |"),
         ("table", "**none**", "", ""),
+        ("", [dict.fromkeys(map(str, range(21)))], "1 row", WIDE),
         ("", MANY, "150 rows", f"{HEAD}{ROW * 20}\n\n{FOLDED}\n\n… 51 more rows: https://s/r"),
-        ("", DIFF, "5 lines", f"```diff\n{DIFF}\n```"),
-        ("", PROGRAM, "4 lines", f"```text\u2060\n{PROGRAM}\n```"),
-        ("code:sql", "a ``` b", "1 line", "````sql\na ``` b\n````"),
-        ("code:HTML", "<b>", "1 line", "```HTML\u2060\n<b>\n```"),
-        ("", FENCED, "50 characters", "So:\n\n````html\u2060\n<b>```</b>\n````\n\nThat is *all*."),
-        ("", "# A\n\n- ![b](https://c)", "22 characters", "# A\n\n- [Image: b](https://c)"),
+        ("", DIFF, "29 characters", f"```diff\n{DIFF}\n```"),
+        ("", PROGRAM, "64 characters", f"```text\u2060\n{PROGRAM}\n```"),
+        ("code:sql", "a ``` b", "7 characters", "````sql\na ``` b\n````"),
+        ("code:HTML", "<b>", "3 characters", "```HTML\u2060\n<b>\n```"),
+        ("code:a\n<b>", "c", "1 character", "```ab\u2060\nc\n```"),
+        ("", FENCED, "50 characters", "So:\n\n\n````html\u2060\n<b>```</b>\n````\n\nThat is *all*."),
+        ("", "# A\n\n- ![b](https://c)", "22 characters", "# A\n\n- \u2060[Image: b](https://c)"),
         ("", "# A\n\nB", "6 characters", "# A\n\nB"),
         ("markdown", "*5*", "3 characters", "*5*"),
         ("markdown", "> - " * 5, "20 characters", "> - > - > - > -\u2060 > - "),  # A page breaks at deep nesting.
@@ -740,7 +743,7 @@ def test_a_table_of_any_depth_is_drawn_or_only_in_its_card() -> None:
 def test_a_part_of_a_result_says_what_is_missing() -> None:
     cut = drawn(started(), completed('[{"a": 1}, {"a": 2}, {"a"', **REST)).render()
     assert "draw: more than 2 rows" in cut
-    assert "\n\n… more than 0 more rows: https://s/r\n" in cut
+    assert "\n\n… more rows: https://s/r\n" in cut
     cut = drawn(started(show="markdown"), completed("x" * 110, **REST), result_chars=100).render()
     assert f"\n{'x' * 100}\n\n… 89,900 more characters: https://s/r\n" in cut
     card = only_block(started(label="Draw"), completed("x " * 600, duration_ms=1100))
@@ -855,7 +858,11 @@ def test_results_stay_below_the_cards_of_their_group_and_many_are_one_block(emit
         assert f"{number} " in texts[-1]
     joined = "".join(texts)
     assert joined.count("<summary>draw: 6 rows") < 30
-    assert re.search(r"<summary>\d+ results</summary>\n\*\*draw: 6 rows\*\*\n\n\| row \|", joined)
+    many = re.search(r"<summary>(\d+) results</summary>\n([^<]*)\n</details>", joined)
+    assert many
+    assert html.unescape(many[2]).count('<details type="result">\n<summary>draw: 6 rows</summary>\n| row |') == int(
+        many[1]
+    )
 
 
 # --- Calls inside calls.
