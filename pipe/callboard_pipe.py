@@ -727,7 +727,7 @@ def render(pieces: Iterable[Piece]) -> str:
 
 DANGEROUS = re.compile(
     r"<(?=[A-Za-z/!?@#$])|!(?=\[)|\$(?![A-Za-z0-9])"
-    r"|\\(?=[(\[cpb])|\[(?=[\d^])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
+    r"|\\(?=[(\[cpb])|\[(?=[\d^!])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
     r"|^(?:[ \t]*+(?:>|(?:[*+-]|\d+[.)])(?=[ \t]))){8}",  # Deeper nesting overflows the stack of Open WebUI's parser.
     re.MULTILINE,
 )
@@ -754,12 +754,7 @@ def fold(title: str, body: str) -> str:
 def make_readable(show: str, result: str, chars: int, limit: int, url: str = "") -> tuple[str, str]:
     """Return the size of a result and the escaped Markdown that draws it; "" instead of Markdown if the card is enough.
 
-    Args:
-        show: The form that the tool declares; "" to choose one.
-        result: The result.
-        chars: Its length, which is more than that of `result` if the server has cut it.
-        limit: The number of characters to draw.
-        url: The address of the whole result, if there is one.
+    `chars` is the length of the whole result, which the server may have cut; `limit`, how many characters are drawn.
     """
     shown = make_storable(result[:limit])
     size = count_things(chars, "character")
@@ -916,7 +911,7 @@ class Totals:
 
     def describe(self, how: str, *, has_time: bool) -> str:
         """Return the last status line of the answer: "2 calls, 1 failed, 3.2 s"."""
-        calls = [f"{self.calls} call" if self.calls == 1 else f"{self.calls} calls"] if self.calls else []
+        calls = [count_things(self.calls, "call")] if self.calls else []
         # In an answer that was stopped or has failed, the calls that were open have ended in the same way.
         endings = [f"{count} {ending}" for ending, count in self.endings.items() if ending != how]
         took = [format_seconds(self.seconds)] if has_time else []
@@ -1545,14 +1540,12 @@ class Transcript:
             result = json.dumps(result)
         chars = event.get("result_chars")
         if event.get("truncated") is not True or not isinstance(chars, int):
-            chars = 0
+            chars = len(result)
         url = str(event.get("result_url") or "")
         self._end_call(call, "done", result, chars, f": {url}" if url else "")
         if not call.parent:  # The result of an inner call is a line in that of the call around it.
             with suppress(RecursionError):
-                call.size, call.drawn = make_readable(
-                    call.show, result, max(chars, len(result)), self._result_chars, url
-                )
+                call.size, call.drawn = make_readable(call.show, result, chars, self._result_chars, url)
         self._attach_files(call, event)
 
     def _end_call(

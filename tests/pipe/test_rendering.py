@@ -766,6 +766,7 @@ HOSTILE = [
 HOSTILE += [
     "[1]",
     "[^1]",
+    "[!NOTE]",
     "[x]: /a\n",
     "`",
     "```html\n",
@@ -803,6 +804,7 @@ HOSTILE += [
 )
 @example("!![a](http://b)", "markdown")
 @example("> ```html\n> <b>", "markdown")
+@example("> [!NOTE]" + "> " * 2_000, "markdown")  # Open WebUI parses the text of such a box again.
 @example("https://x.y![a](http://b)", "table")
 @example("https://x.y\\<img src=x>", "table")
 @example("<\ud800 a", "markdown")
@@ -830,7 +832,7 @@ def test_no_result_is_drawn_as_more_than_text_tables_links_and_code(text: str, s
     lines = re.sub(r"\r\n?", "\n", markdown).split("\n")
     for fence in reversed(fences):
         del lines[slice(*fence.map or ())]
-    dangerous = r"<[A-Za-z/!?@#$]|!\[|\$\$|\$(?![\w\u2060])|\\[(\[]|\[[\d^]|\](?::|\((?!https?://))|:::"
+    dangerous = r"<[A-Za-z/!?@#$]|!\[|\$\$|\$(?![\w\u2060])|\\[(\[]|\[[\d^!]|\](?::|\((?!https?://))|:::"
     assert not re.search(dangerous, "\n".join(lines))
     if size and show == "table":
         cells = [token.content for token in tokens if token.type == "inline"]
