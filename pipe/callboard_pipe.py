@@ -758,16 +758,18 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
     """
     shown = make_storable(result[:limit])
     size = count_things(chars, "character")
-    rest = f"{chars - limit:,} more characters" if chars > limit else ""
+    rest = f"{chars - len(shown):,} more characters" if chars > len(shown) else ""
+    if not shown.strip():
+        show = "text"
     kind, _, language = (show or guess_form(shown)).partition(":")
     is_cut = chars > len(result)
     if show in ("", "table") and (rows := read_table(result, is_cut=is_cut, is_exact=not show)):
         body, count = draw_table(rows, limit)
         size = "more than " * is_cut + count_things(len(rows), "row")
         rest = "more rows" if is_cut else count_things(len(rows) - count, "more row") if count < len(rows) else ""
-    elif kind == "markdown" and shown.strip():
+    elif kind == "markdown":
         body = draw_markdown(shown)
-    elif kind == "code" and shown.strip():
+    elif kind == "code":
         body = draw_code(shown, language)
     else:
         return (size if chars > LONG_CHARS else ""), ""

@@ -746,55 +746,18 @@ def test_a_part_of_a_result_says_what_is_missing() -> None:
     assert "\n\n… more rows: https://s/r\n" in cut
     cut = drawn(started(show="markdown"), completed("x" * 110, **REST), result_chars=100).render()
     assert f"\n{'x' * 100}\n\n… 89,900 more characters: https://s/r\n" in cut
+    cut = drawn(started(show="markdown"), completed("x" * 110, **REST)).render()
+    assert f"\n{'x' * 110}\n\n… 89,890 more characters: https://s/r\n" in cut
+    assert "result" not in drawn(started(), completed(ROWS), result_chars=0).render().split("</details>", 1)[1]
     card = only_block(started(label="Draw"), completed("x " * 600, duration_ms=1100))
     assert card.attributes["name"] == "Draw · 1,200 characters · 1.1 s"
 
 
 HOSTILE = [
-    "<img src=x>",
-    "<details>\n",
-    "</details>",
-    "\n",
-    "!",
-    "[",
-    "]",
-    "(",
-    ")",
-    "[a](http://b)",
-    "](javascript:x)",
-]
-HOSTILE += [
-    "[1]",
-    "[^1]",
-    "[!NOTE]",
-    "[x]: /a\n",
-    "`",
-    "```html\n",
-    "````",
-    "~~~js\n",
-    "$",
-    "$$",
-    "\\",
-    "\\(",
-    "\\[",
-    ":::a\n",
-    "|",
-    "*",
-]
-HOSTILE += [
-    "https://x.y",
-    "www.x.y",
-    "{{user}}",
-    "&lt;b&gt;",
-    "<!--",
-    "<@a>",
-    "# ",
-    "- ",
-    "> ",
-    "    ",
-    "\t",
-    "a",
-    "|-|\n",
+    *("<img src=x>", "<details>\n", "</details>", "\n", "!", "[", "]", "(", ")", "[a](http://b)", "](javascript:x)"),
+    *("[1]", "[^1]", "[!NOTE]", "[x]: /a\n", "`", "```html\n", "````", "~~~js\n", "$", "$$", "\\", "\\(", "\\["),
+    *(":::a\n", "|", "*", "https://x.y", "www.x.y", "{{user}}", "&lt;b&gt;", "<!--", "<@a>", "# ", "- ", "> "),
+    *("    ", "\t", "a", "|-|\n"),
 ]
 
 
