@@ -1330,11 +1330,13 @@ class Transcript:
     def _end_card(self, event: Json) -> None:
         """Count the end of a call whose card is Open WebUI's own, and show its result and its files below the card."""
         totals = self.activity.totals
-        totals.seconds += (event["duration_ms"] or 0) / 1000
-        if event["code"] is not None:
-            totals.endings[ENDINGS.get(event["code"], FAILED).label] += 1
-        call = Call(name=event["tool_name"], title=make_title(event["label"] or ""), show=event["show"] or "")
-        if event["code"] is None:
+        totals.seconds += (event.get("duration_ms") or 0) / 1000
+        call = Call(
+            name=event.get("tool_name", ""), title=make_title(event.get("label", "")), show=event.get("show", "")
+        )
+        if code := event.get("code"):
+            totals.endings[ENDINGS.get(code, FAILED).label] += 1
+        else:
             self._complete_call(call, event)
         if results := draw_results([call]):
             self._append(Notice(text=f"\n{results}\n"))
@@ -2870,11 +2872,6 @@ def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitabl
     metadata.setdefault("params", {})["tool_approval_mode"] = "ask"
 
 
-# Of the start and the end of a call that has a card.
-CARD_FIELDS = (
-    *("tool_name", "label", "show"),
-    *("code", "duration_ms", "result", "truncated", "result_chars", "result_url", "files", "embeds"),
-)
 # Events that an answer which goes on needs also from before.
 NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "error")
 
@@ -2896,8 +2893,7 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
         if kind in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] in left:
             left.discard(event["tool_call_id"])
             if is_shown:
-                about = event | starts.get(event["tool_call_id"], {})
-                deliver({"type": "card_end"} | {name: about.get(name) for name in CARD_FIELDS})
+                deliver(event | starts.get(event["tool_call_id"], {}) | {"type": "card_end"})
         if not is_shown or kind in NOT_SHOWN:
             deliver(event)
 
