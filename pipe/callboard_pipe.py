@@ -759,20 +759,20 @@ def make_readable(show: str, result: str, chars: int, limit: int, url: str = "")
     shown = make_storable(result[:limit])
     size = count_things(chars, "character")
     rest = f"{chars - len(shown):,} more characters" if chars > len(shown) else ""
+    is_cut = chars > len(result)
     if not shown.strip():
         show = "text"
     kind, _, language = (show or guess_form(shown)).partition(":")
-    is_cut = chars > len(result)
     if show in ("", "table") and (rows := read_table(result, is_cut=is_cut, is_exact=not show)):
         body, count = draw_table(rows, limit)
         size = "more than " * is_cut + count_things(len(rows), "row")
-        rest = "more rows" if is_cut else count_things(len(rows) - count, "more row") if count < len(rows) else ""
+        rest = "more rows" if is_cut else count_things(len(rows) - count, "more row") * (count < len(rows))
     elif kind == "markdown":
         body = draw_markdown(shown)
     elif kind == "code":
         body = draw_code(shown, language)
     else:
-        return (size if chars > LONG_CHARS else ""), ""
+        return size * (chars > LONG_CHARS), ""
     if rest:
         body += escape_markdown(f"\n\n… {rest}{url and ': '}{url}")
     return size, escape(body)
@@ -1331,9 +1331,7 @@ class Transcript:
         """Count the end of a call whose card is Open WebUI's own, and show its result and its files below the card."""
         totals = self.activity.totals
         totals.seconds += (event.get("duration_ms") or 0) / 1000
-        call = Call(
-            name=event.get("tool_name", ""), title=make_title(event.get("label", "")), show=event.get("show", "")
-        )
+        call = Call(name=event["tool_name"], title=make_title(event.get("label", "")), show=event.get("show", ""))
         if code := event.get("code"):
             totals.endings[ENDINGS.get(code, FAILED).label] += 1
         else:
