@@ -38,7 +38,7 @@ DRAWN = re.compile(
     r'(?:tool="([^">\n]+)" )?arguments="([^">\n]*)"(?: result="([^">\n]*)")?(?: files="[^">\n]*")? '
     r'round="(\d+)"[^>\n]*>\n'
     r"<summary>Tool Executed</summary>\n</details>"
-    r'|<details type="reasoning" [^>\n]*>\n<summary>Thought</summary>\n[^<]*</details>'
+    r'|<details type="(?:reasoning" [^>\n]*>\n<summary>Thought|result">\n<summary>[^<\n]*)</summary>\n[^<]*</details>'
     r"|> \*\*Callboard:\*\* .*|(?:\*\*)?\u200b\u200b.*)$",
     re.MULTILINE,
 )

@@ -121,6 +121,10 @@ MAX_LINES = 200
 LABEL_CHARS = 80
 NOTICE_CHARS = 1_000
 CUT_LINE_CHARS = 40
+LONG_CHARS = 1_000  # The card of a longer result says its length.
+ROWS_DRAWN = 20
+COLUMNS_DRAWN = 20
+CELL_CHARS = 200
 PREVIEW_BYTES = 1_000_000  # Open WebUI's file dialog shows the text of files up to this size.
 
 TOOL_RESULT_CHARS = 500_000  # Of Open WebUI's tools; sent to the server and to the model.
@@ -447,7 +451,7 @@ def break_markup(text: str) -> str:
 
 def escape_label(text: str) -> str:
     """Return the text of a label for an attribute; Open WebUI draws an escaped character as its code."""
-    return break_markup(text).replace('"', "”").replace("{{", "{ {")
+    return re.sub(r"\{(?=\{)", "{ ", break_markup(text).replace('"', "”"))
 
 
 def format_seconds(seconds: float) -> str:
@@ -559,6 +563,10 @@ class Call(Piece):
         mark: A note that stays on the card.
         label: A note that changes while the call runs.
         took: How long the call ran.
+        show: The form of the result, as its tool declares it: "table", "markdown", "code", "code:LANGUAGE", or "text"
+            for the card alone; "" to choose by the result.
+        size: The length of a result that is long or drawn below the card.
+        drawn: The Markdown that draws the result below the card, escaped; "" if the card is enough.
         draft: The arguments that the model has written so far.
         arguments: The complete arguments as JSON text.
         round: The number of the model's response that made the call. The server reads it back on the next turn.
@@ -576,6 +584,9 @@ class Call(Piece):
     mark: str = ""
     label: str = ""
     took: str = ""
+    show: str = ""
+    size: str = ""
+    drawn: str = ""
     state: Literal["preparing", "running", "done", "failed", "rejected"] = "preparing"
     draft: str = ""
     arguments: str = "{}"
@@ -607,7 +618,7 @@ class Call(Piece):
     def shown_name(self) -> str:
         """The name of the card."""
         parts = [self.short_title if self.is_counted else self.title or self.name, self.mark, self.label]
-        parts += [] if self.is_counted else [self.took]
+        parts += [] if self.is_counted else ["" if self.drawn else self.size, self.took]
         title = LABEL.join(filter(None, parts))
         # Open WebUI adds three dots to the name of a running call.
         return title.rstrip("·.… ") if self.is_open else title
@@ -702,10 +713,160 @@ def render(pieces: Iterable[Piece]) -> str:
     for segment in split_segments(pieces):
         if segment[0].is_block:
             blocks = "\n".join(piece.render() for piece in segment)
-            texts.append(f"\n{blocks}\n")
+            results = draw_results(segment)
+            texts.append(f"\n{blocks}\n" + (f"\n{results}\n" if results else ""))
         else:
             texts.append(segment[0].render())
     return "\n".join(texts)
+
+
+# Results that are easier to read than in a card are drawn below the group of cards, folded. Results are untrusted, so
+# their Markdown is not cleaned but written anew: tables from the parsed data, fences that are longer than any in the
+# code, and in all other text an invisible joiner (U+2060) behind each character that could begin HTML, a formula, a
+# citation, a definition or a link without http. The joiner works whatever the text around it is, so nothing depends on
+# how a parser understands the text. The whole is escaped once more, because Open WebUI decodes the content of a block.
+
+DANGEROUS = re.compile(
+    r"<(?=[A-Za-z/!?@#$])|!(?=\[)|\$(?![A-Za-z0-9])"
+    r"|\\(?=[(\[cpb])|\[(?=[\d^!])|\](?=:|\((?!https?://))|:(?=::)|`(?=``)|~(?=~~)"
+    r"|^(?:[ \t]*+(?:>|(?:[*+-]|\d+[.)])(?=[ \t]))){8}",  # Deeper nesting overflows the stack of Open WebUI's parser.
+    re.MULTILINE,
+)
+FENCED = re.compile(r"(?ms)^( *+)(`{3,}+|~{3,}+) *+([\w+#-]*+)[^`\n]*+\n(.*?)(?:^ *+\2[`~]*+ *+$|\Z)")
+DIFF = re.compile(r"(?m)^(?:diff --git |--- .*\n\+\+\+ .*\n@@ )")
+MARKDOWN = re.compile(r"(?m)^(?:#{1,6} \S.*\n[ \t]*+\n|\|? ?:?-{3,}:? ?\|)|\*\*\w[^*\n]*\*\*|\[[^\[\]\n]+\]\(https?://")
+JSON = re.compile(r'\s*(?:\{|\[\s*["{\[])')
+# Open WebUI runs blocks of other languages, or offers to do so: html, svg, javascript, mermaid, python.
+INERT = {"bash", "c", "cpp", "diff", "go", "java", "json", "ruby", "rust", "sql", "toml", "typescript", "yaml"}
+
+
+def draw_results(pieces: Iterable[Piece]) -> str:
+    """Return the readable results of these calls as folded blocks, and many of them inside one block."""
+    calls = [piece for piece in pieces if isinstance(piece, Call) and piece.drawn]
+    blocks = "\n".join(fold(f"{call.title or call.name}: {call.size}", call.drawn) for call in calls)
+    return blocks if len(calls) <= CALLS_NAMED else fold(f"{len(calls)} results", escape(blocks))
+
+
+def fold(title: str, body: str) -> str:
+    """Return a block that is folded until the reader opens it. The server removes it from the answer."""
+    return f'<details type="result">\n<summary>{escape_label(title)}</summary>\n{body}\n</details>'
+
+
+def make_readable(show: str, result: str, chars: int, limit: int, url: str = "") -> tuple[str, str]:
+    """Return the size of a result and the escaped Markdown that draws it; "" instead of Markdown if the card is enough.
+
+    `chars` is the length of the whole result, which the server may have cut; `limit`, how many characters are drawn.
+    """
+    shown = make_storable(result[:limit])
+    size = count_things(chars, "character")
+    rest = f"{chars - len(shown):,} more characters" if chars > len(shown) else ""
+    is_cut = chars > len(result)
+    if not shown.strip():
+        show = "text"
+    kind, _, language = (show or guess_form(shown)).partition(":")
+    if show in ("", "table") and (rows := read_table(result, is_cut=is_cut, is_exact=not show)):
+        body, count = draw_table(rows, limit)
+        size = "more than " * is_cut + count_things(len(rows), "row")
+        rest = "more rows" if is_cut else count_things(len(rows) - count, "more row") * (count < len(rows))
+    elif kind == "markdown":
+        body = draw_markdown(shown)
+    elif kind == "code":
+        body = draw_code(shown, language)
+    else:
+        return size * (chars > LONG_CHARS), ""
+    if rest:
+        body += escape_markdown(f"\n\n… {rest}{url and ': '}{url}")
+    return size, escape(body)
+
+
+def count_things(count: int, thing: str) -> str:
+    """Return the number of things: "1 row", "1,200 rows"."""
+    return f"{count:,} {thing}" + "s" * (count != 1)
+
+
+def guess_form(text: str) -> str:
+    """Return the form in which people read a text: "markdown", "code", "code:diff" or "text"."""
+    ends = [line.rstrip()[-1] for line in text.splitlines() if line.strip()]
+    if len(ends) < 2 or JSON.match(text):  # The card formats JSON.
+        return "text"
+    if FENCED.search(text):
+        return "markdown"
+    if DIFF.search(text):
+        return "code:diff"
+    if len(ends) > 2 and sum(end in "{}()[];:," for end in ends) * 2 > len(ends):
+        return "code"
+    return "markdown" if MARKDOWN.search(text) else "text"
+
+
+def read_table(result: str, *, is_cut: bool, is_exact: bool) -> list[Json]:
+    """Return the objects of a JSON list, which may be cut; with `is_exact` only if they have no lists and objects."""
+    value: Any = None
+    with suppress(ValueError):
+        value = json.loads(result.rpartition("},")[0] + "}]" if is_cut else result)
+    if isinstance(value, dict) and not is_exact:
+        value = next((member for member in value.values() if isinstance(member, list)), None)
+    rows = select_dicts(value)
+    if not any(rows) or len(rows) < len(value):
+        return []
+    is_flat = not any(isinstance(cell, dict | list) for row in rows for cell in row.values())
+    return rows if is_flat or not is_exact else []
+
+
+def draw_table(rows: list[Json], limit: int) -> tuple[str, int]:
+    """Return a table in Markdown, and the number of its rows; rows after the first ones are in a folded table."""
+    keys = [*dict.fromkeys(key for row in rows for key in row)]
+    columns = keys[:COLUMNS_DRAWN] + ["…"] * (len(keys) > COLUMNS_DRAWN)
+    head = [draw_row(columns), "| --- " * len(columns) + "|"]
+    drawn: list[str] = []
+    for row in rows:
+        drawn.append(draw_row(map(row.get, columns)))
+        limit -= len(drawn[-1])
+        if limit < 0:
+            break
+    table = "\n".join(head + drawn[:ROWS_DRAWN])
+    if others := drawn[ROWS_DRAWN:]:
+        table += "\n\n" + fold(count_things(len(others), "more row"), escape("\n".join(head + others)))
+    return table, len(drawn)
+
+
+def draw_row(values: Iterable[object]) -> str:
+    """Return the values as a row of a table."""
+    return f"| {' | '.join(map(draw_cell, values))} |"
+
+
+def draw_cell(value: object) -> str:
+    """Return a value as a cell of a table."""
+    if value is None:
+        return ""
+    text = CONTROL.sub(" ", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).strip()
+    return escape_markdown(text if len(text) <= CELL_CHARS else f"{text[:CELL_CHARS]}…")
+
+
+def draw_code(code: str, language: str) -> str:
+    """Return a fence around the code. The name of a language that Open WebUI may run is one that it does not know."""
+    # Without citations, Open WebUI removes `[1]` and the space before it, which may join all marks in the code.
+    marks = "`" * max(3, code.count("`") + 1)
+    language = re.sub(r"[^\w+#-]", "", language)
+    language = language.lower() if language.lower() in INERT else f"{language or 'text'}\u2060"
+    return f"{marks}{language}\n{code.rstrip()}\n{marks}"
+
+
+def draw_markdown(text: str) -> str:
+    """Return Markdown that is drawn like this text, except HTML, formulas and other addresses; pictures are links."""
+
+    def draw(found: re.Match[str]) -> str:
+        indent, marks, language, code = found.groups()
+        if marks:
+            return f"\n{draw_code(re.sub(rf'(?m)^ {{0,{len(indent)}}}', '', code), language)}\n"
+        return "\u2060[Image: " if found[0] == "![" else f"{found[0]}\u2060"
+
+    return re.sub(rf"{FENCED.pattern}|!\[|{DANGEROUS.pattern}", draw, text).strip("\n")
+
+
+def escape_markdown(text: str) -> str:
+    """Return Markdown that is drawn as this text, inside a line; addresses become links."""
+    escaped = re.sub(r"(https?://[^\s<>|`\\]+)|[\\`*_~|&\]]", lambda found: found[1] or f"\\{found[0]}", text)
+    return DANGEROUS.sub("\\g<0>\u2060", escaped)
 
 
 OPEN_CALL = re.compile(r'<details type="tool_calls" done="false" .*?id="([^"]*)".*?</details>', re.DOTALL)
@@ -753,7 +914,7 @@ class Totals:
 
     def describe(self, how: str, *, has_time: bool) -> str:
         """Return the last status line of the answer: "2 calls, 1 failed, 3.2 s"."""
-        calls = [f"{self.calls} call" if self.calls == 1 else f"{self.calls} calls"] if self.calls else []
+        calls = [count_things(self.calls, "call")] if self.calls else []
         # In an answer that was stopped or has failed, the calls that were open have ended in the same way.
         endings = [f"{count} {ending}" for ending, count in self.endings.items() if ending != how]
         took = [format_seconds(self.seconds)] if has_time else []
@@ -1173,13 +1334,16 @@ class Transcript:
         self.ended = True
 
     def _end_card(self, event: Json) -> None:
-        """Count the end of a call whose card is Open WebUI's own, and show the call's files."""
+        """Count the end of a call whose card is Open WebUI's own, and show its result and its files below the card."""
         totals = self.activity.totals
-        totals.seconds += (event["duration_ms"] or 0) / 1000
-        if event["code"] is not None:
-            totals.endings[ENDINGS.get(event["code"], FAILED).label] += 1
-        call = Call()
-        self._attach_files(call, event)
+        totals.seconds += (event.get("duration_ms") or 0) / 1000
+        call = Call(name=event["tool_name"], title=make_title(event.get("label", "")), show=event.get("show", ""))
+        if code := event.get("code"):
+            totals.endings[ENDINGS.get(code, FAILED).label] += 1
+        else:
+            self._complete_call(call, event)
+        if results := draw_results([call]):
+            self._append(Notice(text=f"\n{results}\n"))
         for file in call.files:
             self._append(Notice(text=f"\n![]({quote(file['url'], safe=':/;,+=')})\n"))
 
@@ -1345,6 +1509,7 @@ class Transcript:
                 call.state = "running"
                 call.label = ""
                 call.title = make_title(str(event.get("label") or ""))
+                call.show = str(event.get("show") or "")
                 self._count_equal(call)
                 call.stoppable = event.get("stoppable") is not False
                 if isinstance(event.get("round_index"), int):
@@ -1383,9 +1548,12 @@ class Transcript:
             result = json.dumps(result)
         chars = event.get("result_chars")
         if event.get("truncated") is not True or not isinstance(chars, int):
-            chars = 0
-        url = event.get("result_url")
-        self._end_call(call, "done", result, chars, f": {url}" if isinstance(url, str) else "")
+            chars = len(result)
+        url = str(event.get("result_url") or "")
+        self._end_call(call, "done", result, chars, f": {url}" if url else "")
+        if not call.parent:  # The result of an inner call is a line in that of the call around it.
+            with suppress(RecursionError):
+                call.size, call.drawn = make_readable(call.show, result, chars, self._result_chars, url)
         self._attach_files(call, event)
 
     def _end_call(
@@ -1689,6 +1857,12 @@ class NativeEmitter(StreamEmitter):
                         outputs.append(make_output_item(piece, key))
             # Outputs last: on the next turn, Open WebUI splits calls with an output between them into two rounds.
             yield from outputs
+        if results := draw_results(part):
+            # Below all cards, so with more cards it is a new item. Pages do not draw empty items.
+            key = f"msg_{self._id}_{part[0].segment}_"
+            for earlier in [place for place in self._places if place.startswith(key) and place != f"{key}{len(part)}"]:
+                yield self._message(earlier, "")
+            yield self._message(f"{key}{len(part)}", results)
 
     def _changes(self, item: Json) -> Iterator[Json]:
         if item["type"] == "message":
@@ -2702,7 +2876,6 @@ def offer_tools(metadata: Json, names: Iterable[str], run: Callable[[], Awaitabl
     metadata.setdefault("params", {})["tool_approval_mode"] = "ask"
 
 
-CARD_END = ("code", "duration_ms", "files", "embeds")  # Of the end of a call that has a card.
 # Events that an answer which goes on needs also from before.
 NOT_SHOWN = ("source", "plan", "run_start", "reconnecting", "parked", "done", "error")
 
@@ -2714,14 +2887,17 @@ def skip_shown(deliver: Deliver, decided: Iterable[str], hidden: list[str]) -> D
     the calls in `hidden` with all their events.
     """
     left = set(decided)
+    starts: dict[str, Json] = {}
 
     def deliver_rest(event: Json) -> None:
         kind = event["type"]
         is_shown = bool(left) and event.get("tool_call_id") not in hidden
+        if kind == "tool_call_start":
+            starts[event["tool_call_id"]] = event
         if kind in ("tool_call_complete", "tool_call_error") and event["tool_call_id"] in left:
             left.discard(event["tool_call_id"])
             if is_shown:
-                deliver({"type": "card_end"} | {name: event.get(name) for name in CARD_END})
+                deliver(event | starts.get(event["tool_call_id"], {}) | {"type": "card_end"})
         if not is_shown or kind in NOT_SHOWN:
             deliver(event)
 

@@ -196,7 +196,8 @@ class ToolCallStart(CallEvent):
     `stoppable` is false for a tool that a stop cannot end, which is a plain function in a thread. `label` names the
     call for people: the tool's title, and the argument that distinguishes this call; empty if it is only the tool's
     name. `from_text` is true if the call was read from the model's text although it was not asked to write calls there.
-    `asks_first` is true if the tool does not run before the approval of its user is recorded.
+    `asks_first` is true if the tool does not run before the approval of its user is recorded. `show` is the form of the
+    result for people, if the tool declares one: `table`, `markdown`, `code`, `code:` and a language, or `text`.
 
     `parent_call_id` is empty for the agent's own calls. For a call of another agent it is the call that started this
     agent: a team member, a sub-agent, an agent in a tool, or the target of a handoff. In the next turn the model
@@ -213,6 +214,7 @@ class ToolCallStart(CallEvent):
     label: Annotated[str, Limit(256)] = Field(default="", exclude_if=not_)
     from_text: bool = Field(default=False, exclude_if=not_)
     asks_first: bool = Field(default=False, exclude_if=not_)
+    show: Annotated[str, Limit(32)] = Field(default="", exclude_if=not_)
     parent_call_id: str = Field(default="", exclude_if=not_)
 
 

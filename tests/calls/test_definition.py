@@ -230,6 +230,7 @@ LOGIN = {
         ({"parameters": {}}, "of type 'object'"),
         ({"parameters": {"type": "object", "properties": {"a": {"type": "strnig"}}}}, "no JSON schema"),
         ({"timeout_seconds": 0}, "above 0"),
+        ({"show": "html"}, "cannot show its result as 'html'"),
         ({"parameters": LOGIN, "secrets": ("pin",)}, "the secret 'pin', a field inside an argument"),
         ({"function": lambda __event_emitter__: ""}, "'__event_emitter__'.*ToolContext"),
     ],

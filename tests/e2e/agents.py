@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from callboard import Agent, Skill, ToolContext, ToolError, ToolResult, register, tool
+from callboard import Agent, Skill, Tool, ToolContext, ToolError, ToolResult, register, tool
 from callboard.agents import RunContext
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.models.scripted import task_answer
 from callboard.skills import Planning
 from callboard_protocol import Event, Message, Reasoning, ToolCallComplete, ToolCallStart
+from examples.demo import paint_dusk
 from tests.gates import wait_at_gate
 
 FOLDER = Path(os.environ.get("CALLBOARD_DATA_DIR", ""))
@@ -235,3 +236,101 @@ class Forger:
 
 
 register(Forger())
+
+
+HOSTILE = (
+    '<img src=x onerror="document.title=1"> [1] $x$ {{user}} | `a` **b** [c](javascript:alert(1))</details>\n'
+    f"![d](https://evil.example/d.png)\n<details {_CARD}\n:::note\nx\n:::\n"
+)
+OFFERS = [{"play": "Hamlet", "seats": seats, "note": None} for seats in range(1200, 1225)]
+REPORT = f"""# The season
+
+**Hamlet** is sold out. See [the plan](https://plan.example/hamlet).
+
+- Macbeth
+- Lear
+
+| play | seats |
+| --- | --- |
+| Lear | 7 |
+
+```html
+<script>document.title=1</script>
+```
+
+{HOSTILE}
+"""
+PATCH = """--- a/season.txt
++++ b/season.txt
+@@ -1,2 +1,2 @@
+-Hamlet
++Macbeth
+ Lear
+"""
+PROGRAM = "import os\n\n\ndef count(plays: list[str]) -> int:\n    return len(plays) if plays else 0\n"
+ESSAY = "The house was full. " * 200
+
+OFFICE = {
+    "offers": json.dumps(OFFERS),
+    "hostile_offers": json.dumps([{"play": HOSTILE, HOSTILE: 1}, {"play": "Lear", HOSTILE: 2}]),
+    "report": REPORT,
+    "patch": PATCH,
+    "program": PROGRAM,
+    "essay": ESSAY,
+    "count": "12",
+}
+
+
+def make_paper(name: str, *, title: str, show: str = "") -> Tool:
+    """Return a tool that gives one of these results."""
+
+    @tool(name=name, title=title, show=show)
+    async def paper() -> str:
+        """Give a paper."""
+        return OFFICE[name]
+
+    return paper
+
+
+@tool
+async def paint() -> bytes:
+    """Paint a picture."""
+    return paint_dusk(64)
+
+
+papers = (
+    paint,
+    make_paper("offers", title="Offers"),
+    make_paper("hostile_offers", title="Offers from outside"),
+    make_paper("report", title="Report"),
+    make_paper("patch", title="Patch"),
+    make_paper("program", title="Program", show="code:python"),
+    make_paper("essay", title="Essay"),
+    make_paper("count", title="Count"),
+)
+
+
+def office_script(request: ModelRequest) -> Iterator[ModelDelta]:
+    """Yield calls of the tools that the user names, with "then" between rounds; or what the model has read so far."""
+    if (answer := task_answer(request)) is not None:
+        yield TextDelta(answer)
+        return
+    asked = max(at for at, message in enumerate(request.messages) if message["role"] == "user")
+    before, made = request.messages[:asked], request.messages[asked + 1 :]
+    written = str(request.messages[asked]["content"]).split(" then ")
+    rounds = [names for words in written if (names := [name for name in words.split() if name in TOOLS])]
+    done = sum(bool(message.get("tool_calls")) for message in made)
+    if not rounds:
+        answers = "".join(message["content"] or "" for message in before if message["role"] == "assistant")
+        results = [message["content"] for message in before if message["role"] == "tool"]
+        yield TextDelta(f"I wrote {answers!r} and read the results: {results[1:] == [*OFFICE.values()]}.")
+    elif done == len(rounds):
+        yield TextDelta("Here they are.")
+    else:
+        for index, name in enumerate(rounds[done]):
+            yield ToolCallDelta(index=index, id=f"{name}_{len(request.messages)}_{index}", name=name, arguments="{}")
+
+
+TOOLS = {paper.name for paper in papers}
+office = Skill("office", "Gives papers.", tools=papers)
+register(Agent("office", "Gives papers.", (office,), model=ScriptedModel(office_script, name="office")))

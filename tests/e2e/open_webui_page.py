@@ -328,12 +328,17 @@ class Content:
         """The lines of the reasoning blocks."""
         return self._chat.answer.get_by_text(re.compile(r"^(Thought for|Thinking)"))
 
-    async def unfold(self, thought: Locator) -> str:
-        """What a reasoning block holds."""
-        await thought.click()
-        block = thought.locator("xpath=ancestor::*[@id][1]")
-        await expect(block.locator("blockquote, p").first).to_be_visible(timeout=TIMEOUT_MS)
-        return await block.inner_text()
+    async def unfold(self, line: Locator) -> Locator:
+        """What a reasoning block, or a result below the cards, holds."""
+        await line.click()
+        block = line.locator("xpath=ancestor::*[@id][1]")
+        await expect(block.locator("blockquote, p, table, code, .cm-content").first).to_be_visible(timeout=TIMEOUT_MS)
+        return block
+
+    @property
+    def results(self) -> Locator:
+        """The lines of the results below the cards."""
+        return self._chat.answer.get_by_role("button", name=re.compile(r": .*(rows?|characters)$|results$"))
 
     @property
     def pictures(self) -> Locator:

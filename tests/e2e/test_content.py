@@ -118,12 +118,12 @@ async def test_a_thought_is_open_webuis_own_block_above_what_came_of_it(
     text = await chat.text()
     assert text.index("Thought for") < text.index("I have thought about it") < text.index("get_weather")
     assert "The user wants to see me think" not in text
-    unfolded = await content.unfold(content.thoughts)
+    unfolded = await (await content.unfold(content.thoughts)).inner_text()
     assert "I should look at the weather first: <b>Oslo</b>, not Lisbon." in unfolded
     await chat.reload()
     await chat.wait_until_finished()
     assert await chat.text() == text
-    assert await content.unfold(content.thoughts) == unfolded
+    assert await (await content.unfold(content.thoughts)).inner_text() == unfolded
 
 
 async def test_citations_lead_to_their_sources(chat: Chat, content: Content, pipe: str) -> None:
@@ -167,6 +167,45 @@ async def test_a_picture_is_drawn_under_its_call_and_kept_in_open_webuis_own_sto
     assert "data:image" not in saved
     assert len(saved) < SMALL_CHARS
     assert "A picture, 256 by 256 pixels" in await chat.result("draw_picture")
+
+
+@BOTH
+async def test_results_are_drawn_below_their_cards_by_their_kind_and_run_nothing(
+    chat: Chat, content: Content, pipe: str
+) -> None:
+    requested: list[str] = []
+    chat.page.on("request", lambda request: requested.append(request.url))
+    await chat.open(f"{pipe}.office")
+    await chat.ask("paint offers hostile_offers then report patch then program essay count")
+    lines = ("Offers: 25 rows", "Offers from outside: 2 rows", "Report: ", "Patch: ", "Program: ")
+    for _ in range(2):
+        await expect(content.results).to_have_text([re.compile(rf"^\s*{line}") for line in lines])
+        offers, hostile, report, patch, program = [await content.unfold(line) for line in await content.results.all()]
+        await content.unfold(offers.get_by_text("5 more rows"))
+        await expect(offers.locator("tr")).to_have_count(27)
+        await expect(offers.locator("tr").last).to_have_text("Hamlet1224")
+        await expect(hostile.locator("th, td")).to_have_count(6)
+        await expect(hostile.locator("th").last).to_contain_text("alert(1)")
+        await expect(report.locator("h1")).to_have_text("The season")
+        await expect(report.locator("li, td")).to_have_text(["Macbeth", "Lear", "Lear", "7"])
+        await expect(report.get_by_role("link")).to_have_text(["the plan", "Image: d"])
+        await expect(report.get_by_text("<script>document.title=1</script>")).to_be_visible()
+        await expect(report.get_by_text(re.compile("img src=x"))).to_be_visible()
+        await expect(patch.get_by_text("Macbeth")).to_be_visible()
+        await expect(program.get_by_text("def count(plays: list[str]) -> int:")).to_be_visible()
+        await expect(chat.answer.get_by_role("button", name=re.compile("Run|Preview"))).to_have_count(0)
+        await expect(chat.answer.locator("img[src^=http], iframe, .katex")).to_have_count(0)
+        await chat.screenshot(f"results_{pipe}")
+        await chat.reload()
+        await chat.wait_until_finished()
+    await chat.expand("Explored")
+    await expect(content.pictures).to_have_js_property("naturalWidth", 64)
+    await chat.wait_for_chip("Essay · 4,000 characters")
+    assert len([one for one in await chat.chips() if not one.group]) == 8
+    assert not [url for url in requested if "evil.example" in url]
+    assert await chat.page.title() != "1"
+    await chat.ask("What have you written and read?")
+    await expect(chat.answer).to_contain_text("I wrote 'Here they are.' and read the results: True.")
 
 
 async def test_a_page_is_shown_and_its_calls_output_but_no_empty_input(chat: Chat, content: Content, pipe: str) -> None:

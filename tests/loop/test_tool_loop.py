@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,11 +69,14 @@ async def test_picture_in_the_text_of_a_result_is_shown_and_leaves_a_mark() -> N
 
 async def test_call_runs_the_model_gets_its_result_and_the_answer_follows() -> None:
     stage = Stage(
-        [[TextDelta("Let me see."), wants("add", '{"a": 1,  "b": 2}', call_id="c1")], says("It is 3.")], [add]
+        [[TextDelta("Let me see."), wants("add", '{"a": 1,  "b": 2}', call_id="c1")], says("It is 3.")],
+        [replace(add, show="text")],
     )
     events = await stage.play()
     start, complete = events[1:3]
-    assert start == ToolCallStart(tool_call_id="c1", tool_name="add", tool_args='{"a": 1,  "b": 2}', label="add · 1")
+    assert start == ToolCallStart(
+        tool_call_id="c1", tool_name="add", tool_args='{"a": 1,  "b": 2}', label="add · 1", show="text"
+    )
     assert isinstance(complete, ToolCallComplete)
     assert (complete.result, complete.result_chars, complete.tool_call_id) == ("3", 1, "c1")
     assert text_of(events) == "Let me see.It is 3."

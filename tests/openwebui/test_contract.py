@@ -77,6 +77,7 @@ calls = st.fixed_dictionaries(
         "reports": st.lists(hostile, max_size=2),
         "round": st.integers(0, 2),
         "ends": st.booleans(),
+        "show": st.sampled_from(["text", "", "markdown", "code:html"]),
     }
 )
 # The parts of an answer that are neither calls nor the model's text: thoughts and notices.
@@ -86,7 +87,7 @@ thoughts = st.builds(lambda text: {"type": "reasoning", "content": text}, hostil
 def call_events(call_id: str, call: Call) -> list[dict[str, Any]]:
     key = {"tool_call_id": call_id}
     about = {"tool_name": "read_block", "tool_args": call["arguments"], "round_index": call["round"]}
-    about["label"] = call["label"]
+    about |= {"label": call["label"], "show": call["show"]}
     events = [{"type": "tool_call_start", **key, **about}]
     if call["from_text"]:
         events.append({"type": "tool:status", **key, "data": {"status": "from_text", "message": "read"}})
@@ -160,6 +161,7 @@ def test_the_parser_reads_every_call_that_the_pipe_writes_and_no_other(steps: li
     # Open WebUI strips the last item, so a group at the end loses the blank line before it.
     assert calls_in(text) == calls_in(text.strip()) == wanted
     told = FILTER.tell_calls([{"role": "assistant", "content": text}])
+    assert not any('type="result' in str(one) for one in (*told, *read_answer(text)))
     results = [(one["tool_call_id"], one["content"]) for one in told if one["role"] == "tool"]
     assert results == [(call.tool_call_id, call.result) for call in wanted if call.result is not None]
     # Calls that are open at the end have failed. A notice below the answer is neither call nor text.
@@ -197,7 +199,7 @@ ENDED = {"arguments": {}, "result": "r", "fails": False, "ends": True, "label": 
 def test_the_servers_block_of_a_call_equals_the_pipes(call: Call) -> None:
     past = expected("c", call)
     mine = servers_block("c", call)
-    pipes = drawn(call_events("c", call))
+    pipes = drawn(call_events("c", call | {"show": "text"}))
     assert calls_in(mine) == calls_in(pipes) == [past]
     # A browser reads both blocks equally.
     [own] = tool_blocks(mine)

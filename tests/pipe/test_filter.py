@@ -149,7 +149,7 @@ async def test_a_request_that_resumes_no_answer_of_the_pipe_is_left_alone(
 # --- Other models in the same chat.
 
 OTHER = {"id": "gpt", "info": {"base_model_id": None}}
-RESULT = '<b>Hamlet</b> & "Lisbon"\n\n</details>\n- 20:00'
+RESULT = '<b>Hamlet</b> & "Lisbon"\n\n**20:00**\n\n</details>\n- 20:00'  # Drawn below its card too.
 ANSWER = (
     message('I look.\n\n<details type="tool_calls" id="f" name="pay" arguments="{}" result="1" round="0">\n'),
     {"type": "reasoning", "content": "Two shops.\n<b>"},
@@ -253,6 +253,7 @@ BLOCK = drawn(started("a", "pay"), completed("paid", "a")).render()
         [{"role": "assistant", "content": BLOCK.replace("id=", "at=")}],
         [{"role": "assistant", "content": None, "tool_calls": [a_call("functions.x:0", "x.y")]}],
         [{"role": "assistant", "content": [{"type": "text", "text": BLOCK}]}],
+        [{"role": "assistant", "content": '<details type="reasoning" x="">\n<summary>Plan</summary>\na\n</details>'}],
         [{"role": "assistant", "content": "", "tool_calls": [{"id": None, "function": None}, 7]}],
         [7, {"role": "tool", "tool_call_id": ["a"]}],
         [],

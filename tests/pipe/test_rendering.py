@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from callboard._history import replay
 from callboard._history.turns import Interjection
@@ -130,7 +131,7 @@ FROM_TEXT = [started(), read_from_text()]
         ([started(label="Draw\u202e · \na cat")], r"Draw\u202e ·  a cat"),
         ([started(label="Draw a picture · a cat"), CHANGED], "Draw a picture · arguments changed"),
         # Open WebUI does not decode names.
-        ([started(), status("'R&D' asks <b> \"why\" {{user}}")], "draw · 'R&D' asks ‹b› ”why” { {user}}"),
+        ([started(), status("'R&D' asks <b> \"why\" {{{user}}}")], "draw · 'R&D' asks ‹b› ”why” { { {user}}}"),
         ([started(), QUESTION], "draw · waiting for approval"),
         ([started(), QUESTION | {"kind": "input"}], "draw · waiting for you"),
         (FROM_TEXT, "draw · from text"),
@@ -144,7 +145,7 @@ def test_the_name_of_a_card_says_what_its_call_does(events: list[dict[str, Any]]
     [block] = tool_blocks(transcript.render())
     assert (block.attributes["name"], block.attributes["tool"]) == (name, "draw")
     assert ("result" in block.attributes) == (block.attributes["done"] == "true")
-    shown = name if "R&D" not in name else "draw · 'R&D' asks <b> \"why\" {{user}}"
+    shown = name if "R&D" not in name else "draw · 'R&D' asks <b> \"why\" {{{user}}}"
     assert PIPE.make_call_item(transcript.pieces[0], "k")["name"] == shown
 
 
@@ -647,7 +648,15 @@ def check_items(items: list[dict[str, Any]], transcript: Any) -> None:
     pieces = [piece for piece in transcript.pieces if not isinstance(piece, PIPE.Text) or piece.text]
     kinds = {PIPE.Thought: "reasoning", PIPE.Call: "function_call"}
     left = [item for item in items if item["type"] != "message" or item["content"][0]["text"]]
-    told = [(item["type"], item.get("call_id")) for item in left if item["type"] != "function_call_output"]
+    # Results are below their cards; if the cards end later, also below what follows the cards.
+    results = [item for item in left if item["type"] == "message" and "<details" in item["content"][0]["text"]]
+    texts = [item["content"][0]["text"] for item in results]
+    assert sorted(texts) == sorted(filter(None, map(PIPE.draw_results, PIPE.split_segments(pieces))))
+    told = [
+        (item["type"], item.get("call_id"))
+        for item in left
+        if item not in results and item["type"] != "function_call_output"
+    ]
     assert told == [(kinds.get(type(piece), "message"), getattr(piece, "id", None)) for piece in pieces]
     asked = [item["call_id"] for item in items if item["type"] == "function_call"]
     answered = [item["call_id"] for item in items if item["type"] == "function_call_output"]
@@ -655,7 +664,7 @@ def check_items(items: list[dict[str, Any]], transcript: Any) -> None:
     assert len(set(asked)) == len(asked)
     for item in items:
         if item["type"] == "message":
-            assert '<details type="' not in item["content"][0]["text"]
+            assert item in results or '<details type="' not in item["content"][0]["text"]
         else:
             assert item["status"] in ("completed", "failed")
             assert isinstance(item.get("output", []), list)
@@ -711,6 +720,155 @@ def test_more_than_five_calls_of_a_title_in_a_group_have_equal_names_that_open_w
         names.append([name for name, tool in cards if tool == "draw"])
     assert names[4] == ["Draw · 0 · 0.4 s", "Draw · 1 · 0.4 s", "Draw · 2 · declined", *names[4][3:]]
     assert names[5] == ["Draw", "Draw", "Draw · declined", "Draw", "Draw", "Draw"]
+
+
+# --- Results below their cards.
+
+ROWS = [{"a": "x|y", "b": 1}, {"a": None, "c": "`*_<b>[1]"}]
+TABLE = "| a | b | c |\n| --- | --- | --- |\n| x\\|y | 1 |  |\n|  |  | \\`\\*\\_<\u2060b>[\u20601\\] |"
+DIFF = "--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y"
+PROGRAM = "import os\n\n# **Name**\ndef f():\n    return os.getcwd()\nprint(f())"
+WIDE = f"| {' | '.join(map(str, range(20)))} | … |\n{'| --- ' * 21}|\n{'|  ' * 21}|"
+FENCED = "So:\n\n  ````html\n  <b>```</b>\n  ````\nThat is *all*."
+REST: dict[str, Any] = {"truncated": True, "result_chars": 90_000, "result_url": "https://s/r"}
+MANY = json.dumps([{"a": "x" * 98}] * 150)
+HEAD = "| a |\n| --- |"
+ROW = f"\n| {'x' * 98} |"
+FOLDED = f'<details type="result">\n<summary>79 more rows</summary>\n{HEAD}{ROW * 79}\n</details>'
+
+
+@pytest.mark.parametrize(
+    ("show", "result", "size", "body"),
+    [
+        ("", "12", "", ""),
+        ("", "It rains.\nAnd *it* pours. - Really.", "", ""),
+        ("", '{\n  "a": {"b": "**c**"}\n}', "", ""),
+        ("", "[1, 2]", "", ""),
+        ("", "[{}]", "", ""),
+        ("", ROWS, "2 rows", TABLE),
+        ("text", ROWS, "", ""),
+        ("", '[{"a": {"b": 1}}]', "", ""),
+        ("table", '[{"a": {"b": 1}}]', "1 row", '| a |\n| --- |\n| {"b": 1} |'),
+        ("table", '{"found": [{"a": 1}], "total": 9}', "1 row", "| a |\n| --- |\n| 1 |"),
+        ("table", "**none**", "", ""),
+        ("", [dict.fromkeys(map(str, range(21)))], "1 row", WIDE),
+        ("", MANY, "150 rows", f"{HEAD}{ROW * 20}\n\n{FOLDED}\n\n… 51 more rows: https://s/r"),
+        ("", DIFF, "29 characters", f"```diff\n{DIFF}\n```"),
+        ("", PROGRAM, "64 characters", f"```text\u2060\n{PROGRAM}\n```"),
+        ("code:sql", "a ``` b", "7 characters", "````sql\na ``` b\n````"),
+        ("code:HTML", "<b>", "3 characters", "```HTML\u2060\n<b>\n```"),
+        ("code:a\n<b>", "c", "1 character", "```ab\u2060\nc\n```"),
+        ("", FENCED, "50 characters", "So:\n\n\n````html\u2060\n<b>```</b>\n````\n\nThat is *all*."),
+        ("", "# A\n\n- ![b](https://c)", "22 characters", "# A\n\n- \u2060[Image: b](https://c)"),
+        ("", "# A\n\nB", "6 characters", "# A\n\nB"),
+        ("markdown", "*5*", "3 characters", "*5*"),
+        ("markdown", "> - " * 5, "20 characters", "> - > - > - > -\u2060 > - "),  # A page breaks at deep nesting.
+        ("markdown", " ", "", ""),
+    ],
+)
+def test_a_result_is_drawn_below_its_card_by_its_kind(show: str, result: Any, size: str, body: str) -> None:
+    whole = drawn(started(show=show, label="Find"), completed(result, result_url="https://s/r")).render()
+    [_, *below] = whole.split("\n</details>\n")
+    if not size:
+        assert below == [""]
+        return
+    assert below[0] == f'\n<details type="result">\n<summary>Find: {size}</summary>\n{PIPE.escape(body)}'
+
+
+def test_a_table_of_any_depth_is_drawn_or_only_in_its_card() -> None:
+    for depth in range(sys.getrecursionlimit()):
+        result = f'[{{"a":{"[" * depth}{"]" * depth}}}]'
+        assert "0.1 s" in drawn(started(show="table"), completed(result, duration_ms=1)).render()
+
+
+def test_a_part_of_a_result_says_what_is_missing() -> None:
+    cut = drawn(started(), completed('[{"a": 1}, {"a": 2}, {"a"', **REST)).render()
+    assert "draw: more than 2 rows" in cut
+    assert "\n\n… more rows: https://s/r\n" in cut
+    cut = drawn(started(show="markdown"), completed("x" * 110, **REST), result_chars=100).render()
+    assert f"\n{'x' * 100}\n\n… 89,900 more characters: https://s/r\n" in cut
+    cut = drawn(started(show="markdown"), completed("x" * 110, **REST)).render()
+    assert f"\n{'x' * 110}\n\n… 89,890 more characters: https://s/r\n" in cut
+    assert "result" not in drawn(started(), completed(ROWS), result_chars=0).render().split("</details>", 1)[1]
+    card = only_block(started(label="Draw"), completed("x " * 600, duration_ms=1100))
+    assert card.attributes["name"] == "Draw · 1,200 characters · 1.1 s"
+
+
+HOSTILE = [
+    *("<img src=x>", "<details>\n", "</details>", "\n", "!", "[", "]", "(", ")", "[a](http://b)", "](javascript:x)"),
+    *("[1]", "[^1]", "[!NOTE]", "[x]: /a\n", "`", "```html\n", "````", "~~~js\n", "$", "$$", "\\", "\\(", "\\["),
+    *(":::a\n", "|", "*", "https://x.y", "www.x.y", "{{user}}", "&lt;b&gt;", "<!--", "<@a>", "# ", "- ", "> "),
+    *("    ", "\t", "a", "|-|\n"),
+]
+
+
+@given(
+    st.lists(st.sampled_from(HOSTILE) | st.text(max_size=3), max_size=8).map("".join),
+    st.sampled_from(["", "table", "markdown", "code", "code:svg"]),
+)
+@example("!![a](http://b)", "markdown")
+@example("> ```html\n> <b>", "markdown")
+@example("> [!NOTE]" + "> " * 2_000, "markdown")  # Open WebUI parses the text of such a box again.
+@example("https://x.y![a](http://b)", "table")
+@example("https://x.y\\<img src=x>", "table")
+@example("<\ud800 a", "markdown")
+@example(
+    "```\n [1]`\n<b>", "code"
+)  # Without citations, Open WebUI removes `[1]` and the space, and joins the backticks.
+def test_no_result_is_drawn_as_more_than_text_tables_links_and_code(text: str, show: str) -> None:
+    result = json.dumps([{text: text}]) if show == "table" else text
+    size, body = PIPE.make_readable(show, result, len(result), 10_000)
+    # Open WebUI reads a block's end and its variables before it decodes the content.
+    assert not re.search(r"[<>]|\{\{", body)
+    markdown = html.unescape(body)
+    blocks = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown)
+    tokens = [token for block in blocks for token in (block, *(block.children or ()))]
+    assert not {token.type for token in tokens} & {"html_block", "html_inline", "image"}
+    assert all(
+        str(token.attrs["href"]).startswith(("http://", "https://")) for token in tokens if token.type == "link_open"
+    )
+    fences = [token for token in tokens if token.type == "fence"]
+    assert all(token.info in PIPE.INERT or token.info.endswith("\u2060") for token in fences)
+    assert all(len(fence.markup) > fence.content.count("`") for fence in fences)
+    if size and show.startswith("code"):
+        assert [token.content for token in fences] == [re.sub(r"\r\n?", "\n", f"{PIPE.make_storable(text).rstrip()}\n")]
+    # What only Open WebUI draws: formulas, citations, boxes. In an address it draws a backslash, which escapes nothing.
+    lines = re.sub(r"\r\n?", "\n", markdown).split("\n")
+    for fence in reversed(fences):
+        del lines[slice(*fence.map or ())]
+    dangerous = r"<[A-Za-z/!?@#$]|!\[|\$\$|\$(?![\w\u2060])|\\[(\[]|\[[\d^!]|\](?::|\((?!https?://))|:::"
+    assert not re.search(dangerous, "\n".join(lines))
+    if size and show == "table":
+        cells = [token.content for token in tokens if token.type == "inline"]
+        shown = [re.sub(r"\\(.)", r"\1", cell).replace("\u2060", "") for cell in cells]
+        assert shown == [PIPE.CONTROL.sub(" ", text).strip().replace("\u2060", "")] * 2
+
+
+@pytest.mark.parametrize("emitter", ["StreamEmitter", "NativeEmitter"])
+def test_results_stay_below_the_cards_of_their_group_and_many_are_one_block(emitter: str) -> None:
+    transcript = PIPE.Transcript()
+    sender = getattr(PIPE, emitter)("m")
+    updates: list[dict[str, Any]] = []
+    for number in range(30):
+        transcript.apply(started(f"c{number}", round_index=number))
+        updates += [one for one in sender.updates(transcript, 2 * number) if "type" in one]
+        transcript.apply(completed(json.dumps([{"row": number, "more": "x" * 180}] * 6), f"c{number}"))
+        updates += [one for one in sender.updates(transcript, 2 * number + 1) if "type" in one]
+        items = [item for item in reduce_native(updates) if item["type"] != "function_call_output"]
+        items = [item for item in items if item["type"] != "message" or item["content"][0]["text"]]
+        texts = [item["content"][0]["text"] for item in items if item["type"] == "message"]
+        assert "".join(texts).count('<details type="result">') <= PIPE.CALLS_NAMED * len(
+            PIPE.split_segments(transcript.pieces)
+        )
+        assert items[-1]["type"] == "message"
+        assert f"{number} " in texts[-1]
+    joined = "".join(texts)
+    assert joined.count("<summary>draw: 6 rows") < 30
+    many = re.search(r"<summary>(\d+) results</summary>\n([^<]*)\n</details>", joined)
+    assert many
+    assert html.unescape(many[2]).count('<details type="result">\n<summary>draw: 6 rows</summary>\n| row |') == int(
+        many[1]
+    )
 
 
 # --- Calls inside calls.

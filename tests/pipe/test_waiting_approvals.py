@@ -264,6 +264,8 @@ async def test_a_continued_answer_counts_the_sources_that_it_has(server: Scripte
 
 
 SENT_PICTURE = SENT.model_copy(update={"files": (PICTURE,)})
+SENT_ROW = SENT.model_copy(update={"result": '[{"a": 1}]'})
+SENT_TABLE = PIPE.fold("Send an e-mail · ann@example.org: 1 row", "| a |\n| --- |\n| 1 |")
 ALLOWED: dict[str, Any] = {"status": "completed", "approved": True, "text": "sent"}
 OTHER_SOURCES = [{"document": ["x"], "metadata": []}, {"source": "text", "document": ["x"]}]
 
@@ -286,8 +288,9 @@ OTHER_SOURCES = [{"document": ["x"], "metadata": []}, {"source": "text", "docume
             [SENT_PICTURE, Message(content="dra"), Rewind(), Message(content="Done.")],
             f"\n![]({PICTURE['url']})\n\nDone.",
         ),
+        (ALLOWED, [], [SENT_ROW, Message(content="Done.")], f"\n{SENT_TABLE}\n\nDone."),
     ],
-    ids=["allowed", "refused", "other sources", "rewind"],
+    ids=["allowed", "refused", "other sources", "rewind", "table"],
 )
 async def test_the_decision_is_sent_and_only_the_rest_is_streamed(
     server: ScriptedServer,

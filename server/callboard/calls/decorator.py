@@ -33,6 +33,7 @@ def tool(
     *,
     name: str | None = None,
     title: str = "",
+    show: str = "",
     timeout_seconds: float | None = None,
     read_only: bool = False,
     repeatable: bool = False,
@@ -48,6 +49,7 @@ def tool(
     *,
     name: str | None = None,
     title: str = "",
+    show: str = "",
     timeout_seconds: float | None = None,
     read_only: bool = False,
     repeatable: bool = False,
@@ -77,6 +79,7 @@ def tool(
         return replace(
             derived,
             title=title,
+            show=show,
             timeout_seconds=timeout_seconds,
             read_only=read_only,
             repeatable=repeatable,

@@ -208,10 +208,10 @@ class CallRunner:
             )
             return
         is_stoppable = not (isinstance(call, ResolvedCall) and runs_in_thread(call.tool))
-        title = call.tool.title if call.tool else ""
+        title, show = (call.tool.title, call.tool.show) if call.tool else ("", "")
         shown = ToolCall(call.id, call.name, show_arguments(call), rescued=call.call.rescued)
         needs_approval = isinstance(call, ResolvedCall) and self._check_approval(call)
-        self._send_start(shown, title=title, is_stoppable=is_stoppable, needs_approval=needs_approval)
+        self._send_start(shown, title=title, show=show, is_stoppable=is_stoppable, needs_approval=needs_approval)
         if call.call.rescued:
             self._send_status(call.id, FROM_TEXT_STATUS, "read from the model's text")
         # Repairs quote values, which may be secret.
@@ -631,6 +631,7 @@ class CallRunner:
         call: ToolCall,
         *,
         title: str = "",
+        show: str = "",
         is_stoppable: bool = True,
         needs_approval: bool | ToolError = False,
     ) -> None:
@@ -644,6 +645,7 @@ class CallRunner:
             label=storable(label_call(title or call.name, self._context.redaction.value(call.arguments))),
             from_text=call.rescued,
             asks_first=needs_approval is True,
+            show=show,
             parent_call_id=call.parent_call_id or next(iter(inside), ""),
         )
         self._open[call.id] = RunningCall(start, inside=inside, needs_approval=needs_approval)

@@ -38,6 +38,7 @@ NeedsConfirmation = Callable[[Mapping[str, Any]], bool]
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """The function names that OpenAI's API accepts."""
 
+_SHOWN = re.compile(r"|table|markdown|text|code(?::[\w+#-]{1,20})?")
 _SPECIAL_NAME = re.compile(r"__\w+__")
 
 
@@ -75,6 +76,8 @@ class Tool(Generic[P, R]):
     `origin`: the server or program that has the tool, if it is not the agent's own. A tool of another origin is another
     tool, although it may look the same.
     `find_current`: returns the tool of a name as its server lists it now; None if it is not listed.
+    `show`: the form in which people see the result, if it should not be chosen by the result: `table` (a list of
+    objects), `markdown`, `code`, `code:` and a language, or `text` for the card alone. The model gets the same result.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Tool(Generic[P, R]):
     is_method: bool = field(default=False, repr=False)
     origin: str = field(default="", repr=False)
     find_current: Callable[[str], Tool | None] | None = field(default=None, repr=False, compare=False)
+    show: str = ""
     secret_arguments: frozenset[str] = field(init=False, repr=False, compare=False)
     """The names of its arguments whose values are secret."""
     secret_values: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -107,6 +111,11 @@ class Tool(Generic[P, R]):
             raise AgentError(f"The tool '{self.name}' has no description: the model would not know when to call it.")
         if self.timeout_seconds is not None and not self.timeout_seconds > 0:
             raise AgentError(f"The tool '{self.name}' needs a timeout_seconds above 0, not {self.timeout_seconds}.")
+        if not _SHOWN.fullmatch(self.show):
+            raise AgentError(
+                f"The tool '{self.name}' cannot show its result as {self.show!r}: use table, markdown, code, code:sql "
+                "(or another language) or text."
+            )
         if isinstance(self.secrets, str | SecretStr):
             raise AgentError(f"The tool '{self.name}' needs its secrets as a sequence: secrets=(\"password\",).")
         if self.read_arguments is None:

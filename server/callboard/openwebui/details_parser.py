@@ -76,8 +76,9 @@ class PastCall:
 def translate(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return the messages for the model: blocks become `tool_calls` and `role: "tool"` messages.
 
-    Adjacent blocks of one round become one assistant message. Reasoning blocks, the pipe's notices, the pipe's numbers
-    of citations, and the labels behind the tools' names are removed. Messages without any of these are unchanged.
+    Adjacent blocks of one round become one assistant message. Reasoning blocks, results drawn below cards, the pipe's
+    notices, the pipe's numbers of citations, and the labels behind the tools' names are removed. Messages without any
+    of these are unchanged.
     """
     return tuple(translated for message in messages for translated in _translate(message))
 
@@ -101,7 +102,7 @@ def read_answer(content: str) -> Iterator[str | PastCall | ChatMessage]:
             break
         attributes = {found[1]: html.unescape(found[2]) for found in _ATTRIBUTE.finditer(tag[1])}
         is_call = attributes.get("type") == "tool_calls" and attributes.get("name")
-        if is_call or attributes.get("type") == "reasoning":
+        if is_call or attributes.get("type") in ("reasoning", "result"):
             yield from _read_text(content[start : tag.start()].removesuffix("\n").removesuffix("\n"))
             if is_call:
                 yield _read_call(attributes, content[tag.end() : end])

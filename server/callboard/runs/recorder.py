@@ -339,6 +339,7 @@ class Recorder:
             label=self._redaction(event.label),
             from_text=event.from_text,
             asks_first=event.asks_first,
+            show=event.show,
             parent_call_id=call.parent_call_id,
         )
         changes = self._rows.start_call(started, text_before) if self._rows else []
