@@ -196,6 +196,17 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
     raise CutOff
 
 
+async def read_events(response: httpx.Response) -> AsyncGenerator[object, None]:
+    """Yield the JSON value of each server-sent event.
+
+    Raises as `read_chunks`, but `CutOff` only if the connection breaks.
+    """
+    async with aclosing(_read_bytes(response)) as pieces:
+        async for frame in _read_frames(b"", pieces):
+            for line in _split_data(frame):
+                yield _read_json(line)
+
+
 async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:
     """Return the body up to the first piece that is not blank, and whether JSON starts there."""
     async for piece in pieces:

@@ -51,10 +51,10 @@ from callboard_protocol import (
     decode,
     encode,
 )
-from callboard_protocol.events import APPROVAL_PREFIX, EXTERNAL_ID_PREFIX, FROM_TEXT_STATUS
+from callboard_protocol.events import APPROVAL_PREFIX, ELSEWHERE_STATUS, EXTERNAL_ID_PREFIX, FROM_TEXT_STATUS
 
 READ_BYTES = 1024 * 1024
-STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGED})
+STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, ELSEWHERE_STATUS, PENDING, REPAIRED, CHANGED})
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
 CANNOT_RUN = (

@@ -254,10 +254,12 @@ class Recorder:
                 await self._accept_call_event(make_storable(event))
             case Event():
                 event = make_storable(event)
+                changes: Sequence[RowChange] = ()
                 if isinstance(event, InputRequest) and event.tool_call_id:
                     self._note_question(event.tool_call_id, event.request_id)
+                    changes = self._store_details(event.tool_call_id)
                 self.earlier_sources.exclude_sent(event)
-                self._text.send_after_text(await redact_event(event, self._redaction))
+                self._text.send_after_text(await redact_event(event, self._redaction), changes)
             case _:
                 raise AgentError(
                     f"the agent yielded {type(event).__name__}: run() must yield events of callboard_protocol"
@@ -349,6 +351,11 @@ class Recorder:
         """Remember the newest question about the approval of a call: after changes that do not fit there is another."""
         if is_approval(request_id) or tool_call_id in self._asked_about:
             self._asked_about[tool_call_id] = request_id
+
+    def _store_details(self, call_id: str) -> Sequence[RowChange]:
+        """Store what the server that goes on with an asked call must know: an agent may learn it after the start."""
+        details = self._redaction.value(self.provider_details.get(call_id, {}))
+        return self._rows.change_details(call_id, details) if self._rows and details else ()
 
     async def _record_status(self, call: OpenCall, event: ToolStatus) -> None:
         throttle = self._throttles.get(call.tool_call_id)

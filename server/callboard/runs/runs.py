@@ -268,16 +268,19 @@ class Runs:
         # The agents and the settings may have changed since, for example while a call waited.
         agent = self._find_agent(request)
         # Agents without the setting may ignore the finished rounds and repeat their calls.
+        refusal = Error(
+            message=f"The server stopped during this answer, and the agent '{agent.agent_id}' cannot continue the run "
+            "of another server: send the message again.",
+            code="interrupted",
+        )
         if not _can_continue(agent):
-            return Error(
-                message=f"The server stopped during this answer, and the agent '{agent.agent_id}' cannot continue the "
-                "run of another server: send the message again.",
-                code="interrupted",
-            )
+            return refusal
         async with self._factory.record_of_left_run(stored, request) as (stored, record):
             reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent)
             if not isinstance(reopened, Reopened):
                 return reopened
+            if not _can_continue(agent, waits=bool(reopened.repeated)):
+                return refusal
             return await self._restart(stored, record, request, agent, reopened)
 
     def _find_agent(self, request: RunRequest) -> AgentLike:
@@ -492,6 +495,6 @@ def _check_identity(run: Run | FollowedRun, identity: RunIdentity) -> None:
         raise RunConflict(f"run {run.run_id!r} belongs to another chat or user: choose another run_id")
 
 
-def _can_continue(agent: AgentLike) -> bool:
-    """Return whether the agent can continue a run that another server began."""
-    return getattr(agent, "on_owner_loss", "end") == "continue"
+def _can_continue(agent: AgentLike, *, waits: bool = True) -> bool:
+    """Return whether the agent can continue a run that another server began, and in which a call waits if `waits`."""
+    return getattr(agent, "on_owner_loss", "end") == "continue" or (waits and getattr(agent, "keeps_runs", False))

@@ -1,0 +1,113 @@
+"""Runs agents behind AG-UI endpoints as Callboard agents."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Any, Literal
+from uuid import uuid4
+
+from pydantic_core import to_json
+
+from callboard.agents import RunContext
+from callboard.agents.tool_loop import run_completion
+from callboard.frameworks.adapter import FrameworkAgent, make_for_run, to_agent_id
+from callboard.frameworks.agui.endpoint import Endpoint
+from callboard.frameworks.agui.interrupts import answer_interrupts, restore_interrupts
+from callboard.frameworks.agui.messages import to_messages
+from callboard.frameworks.agui.stream import EventTranslator
+from callboard.frameworks.questions import UNANSWERED
+from callboard.frameworks.turn import AdapterTurn
+from callboard.redaction import SECRET_NAME, secrets_in_url
+
+Headers = Mapping[str, str]
+
+
+def from_agui(
+    url: str,
+    *,
+    agent_id: str = "",
+    name: str = "",
+    description: str = "",
+    headers: Headers | Callable[[RunContext], Headers | Awaitable[Headers]] | None = None,
+    history: Literal["callboard", "own"] = "callboard",
+    timeout_seconds: float = 300,
+) -> FrameworkAgent[Endpoint]:
+    """Return an agent of Callboard that runs an agent behind an AG-UI endpoint, of any framework.
+
+    The agent's server runs its tools. Callboard shows and stores the calls, but its limits on calls and
+    `CALLBOARD_CONFIRM_TOOLS` do not apply to them. What the agent's server asks before a call is asked here, and can
+    wait. If Callboard's server stops in the middle of an answer, the run ends, unless it waits.
+
+    Args:
+        url: The address of the agent's route, to which clients POST.
+        agent_id: The id of the Callboard agent; by default made of the address.
+        name: The name of the Callboard agent; by default its id.
+        description: A description for people.
+        headers: Headers of every request, for example `{"Authorization": "Bearer …"}`, or a function of the
+            `RunContext` that returns them. The values of those named like secrets are removed from events and logs.
+        history: `callboard`: each turn is a thread of its own, to which the chat as Callboard remembers it is sent.
+            `own`: the thread is the chat of this user, and only the last message is sent, for an agent that remembers
+            its threads.
+        timeout_seconds: The longest silence of the endpoint during a run.
+
+    Raises:
+        AgentError: The address or the id cannot be used.
+    """
+    endpoint = Endpoint(url, timeout_seconds)
+    agent_id = agent_id or to_agent_id(endpoint.address.partition("://")[2])
+    return _AGUIAdapter(endpoint, agent_id, name, description, url, headers or {}, history)
+
+
+class _AGUIAdapter(FrameworkAgent[Endpoint]):
+    calls_can_wait = True
+    keeps_runs = True
+
+    def __init__(
+        self, endpoint: Endpoint, agent_id: str, name: str, description: str, url: str, headers: Any, history: str
+    ) -> None:
+        super().__init__(lambda _: endpoint, agent_id, name, description, "end", "none")
+        self._secrets = secrets_in_url(url)
+        self._headers = headers
+        self._history = history
+
+    async def run_turn(self, agent: Endpoint, turn: AdapterTurn) -> None:
+        context = turn.context
+        headers = self._headers if isinstance(self._headers, Mapping) else await make_for_run(self._headers, context)
+        secrets = [value for name, value in headers.items() if SECRET_NAME.search(name)]
+        context.redaction.add(*self._secrets, *(part for value in secrets for part in (value, *value.split())))
+        translator = EventTranslator(turn, agent)
+        # The agent is a part, because two agents may be at one address.
+        is_own = self._history == "own" and context.chat_id is not None
+        place = context.chat_id if is_own else context.run_id
+        user = context.user.id if context.user else None
+        thread_id = sha256(to_json([self.agent_id, user, place])).hexdigest()[:32]
+        interrupts = restore_interrupts(translator)
+        while True:
+            answers: dict[str, Any] | None = {}
+            if interrupts and (answers := await answer_interrupts(interrupts, translator)) is None:
+                turn.add_text(UNANSWERED)
+                return
+            conversation = [*context.messages, *translator.messages]
+            first = len(context.messages) - 1 if self._history == "own" else 0
+            messages = to_messages(conversation, context.run_id, first)
+            body = {
+                "threadId": thread_id,
+                "runId": uuid4().hex,
+                "state": None,
+                "messages": messages,
+                "tools": [],
+                "context": [],
+                "forwardedProps": {},
+                **(answers or {}),
+            }
+            with turn.observe_request(agent.address, len(messages), 0):
+                async with aclosing(agent.stream(body, headers)) as events:
+                    interrupts = list(await translator.follow(events))
+            if not interrupts:
+                return
+
+    async def run_task(self, agent: Endpoint, turn: AdapterTurn) -> None:  # noqa: ARG002 - its endpoint has no requests without tools
+        """Ask the server's own model, because AG-UI has no requests without the agent's tools."""
+        async with aclosing(run_completion(turn.context)) as events:
+            async for event in events:
+                turn.events.send(event)

@@ -1,0 +1,130 @@
+"""Sends a run's input to an AG-UI endpoint, and reads the events of its answer."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from typing import Any
+
+import anyio
+import httpx
+
+from callboard.errors import (
+    AgentError,
+    ModelCutOff,
+    ModelError,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnauthorized,
+    ModelUnreachable,
+)
+from callboard.models.endpoint_stream import (
+    REFUSAL_STATUSES,
+    CutOff,
+    EndpointError,
+    UnreadableAnswer,
+    bound_body,
+    read_error,
+    read_events,
+    send,
+)
+from callboard.tls import tls_context
+
+CONNECT_TIMEOUT_SECONDS = 10
+TAIL_SECONDS = 2
+"""How long the rest of an answer is read after its last event: some servers store the thread only then."""
+
+LAST_EVENTS = ("RUN_FINISHED", "RUN_ERROR")
+DETAIL_CHARS = 500
+
+
+class Endpoint:
+    """The address of an agent. `address` is its URL without credentials and parameters.
+
+    Raises `AgentError` for a URL to which no request can be sent.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float) -> None:
+        try:
+            self._url = httpx.URL(url)
+        except (httpx.InvalidURL, TypeError) as error:
+            raise AgentError(f"from_agui takes the address of an AG-UI endpoint: {error}.") from error
+        if self._url.scheme not in ("http", "https") or not self._url.host:
+            raise AgentError("from_agui takes the address of an AG-UI endpoint, which begins with http:// or https://.")
+        self.host = self._url.netloc.decode("ascii").rpartition("@")[2]
+        self.address = f"{self._url.scheme}://{self.host}{self._url.path}"
+        self._timeout = httpx.Timeout(timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS)
+
+    async def stream(
+        self, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Send a run's input, and yield the events up to the last one. Raises `ModelError`."""
+        # The answer is decompressed by `bound_body`, within limits.
+        sent = {"Accept": "text/event-stream", "Accept-Encoding": "identity", **headers}
+        hooks = {"response": [bound_body]}
+        try:
+            async with httpx.AsyncClient(timeout=self._timeout, verify=tls_context(), event_hooks=hooks) as client:
+                request = client.build_request("POST", self._url, json=body, headers=sent)
+                response = await send(client, request, follow_redirects=False)
+                async with aclosing(response), aclosing(read_events(response)) as values:
+                    await _check(response)
+                    async for value in values:
+                        if isinstance(value, Mapping):
+                            yield value
+                            if value.get("type") in LAST_EVENTS:
+                                with anyio.move_on_after(TAIL_SECONDS), suppress(Exception):
+                                    async for _ in values:
+                                        pass
+                                return
+        except (EndpointError, UnreadableAnswer, CutOff, httpx.HTTPError) as error:
+            raise self._to_model_error(error) from error
+        raise ModelCutOff(
+            f"The AG-UI endpoint {self.address} ended its answer without the event RUN_FINISHED, so the answer is "
+            "incomplete: look at the log of the agent's server, and ask again."
+        )
+
+    def _to_model_error(self, error: Exception) -> ModelError:
+        subject = f"The AG-UI endpoint {self.address}"
+        detail = " ".join(str(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
+        match error:
+            case EndpointError(status=401 | 403 as status):
+                # The endpoint's message is left out because some endpoints quote the key that they refuse.
+                return ModelUnauthorized(
+                    f"{subject} refused the request ({status}): give from_agui the headers= that it accepts."
+                )
+            case EndpointError(status=404 | 405 as status):
+                return ModelError(
+                    f"{subject} answered {status}: give from_agui the whole address of the agent's route."
+                )
+            case EndpointError(status=429):
+                return ModelRateLimited(f"{subject} is over its limit (429): {detail}. Wait, and ask again.")
+            case EndpointError(status=status) if status in REFUSAL_STATUSES:
+                return ModelRefused(
+                    f"{subject} refused the request ({status}): {detail}. Check that an agent speaks AG-UI there."
+                )
+            case EndpointError(status=status):
+                return ModelError(f"{subject} failed ({status or 'in its stream'}): {detail}. Look at its log.")
+            case UnreadableAnswer():
+                return ModelError(f"{subject} {detail}. Check that an agent speaks AG-UI there.")
+            case CutOff():
+                return ModelCutOff(f"{subject} ended its answer in the middle. Look at its log, and ask again.")
+            case httpx.TimeoutException():
+                seconds = self._timeout.connect if isinstance(error, httpx.ConnectTimeout) else self._timeout.read
+                return ModelTimeout(
+                    f"{subject} sent nothing for {seconds:g} s. Check that it runs, or give from_agui a longer "
+                    "timeout_seconds=."
+                )
+            case _:
+                return ModelUnreachable(f"{subject} cannot be reached ({detail}). Check that it runs there.")
+
+
+async def _check(response: httpx.Response) -> None:
+    """Raise an error unless the response may be a stream of events."""
+    if response.has_redirect_location:
+        # Not followed: the headers may be secret.
+        location = response.url.join(response.headers["Location"])
+        raise UnreadableAnswer(f"redirects to {location}: give from_agui that address")
+    if not response.is_success:
+        raise await read_error(response)
+    kind = response.headers.get("Content-Type", "").partition(";")[0]
+    if kind not in ("", "text/event-stream", "text/plain"):
+        raise UnreadableAnswer(f"answered with {kind[:100]} instead of text/event-stream")

@@ -1,0 +1,256 @@
+"""Translates the events of AG-UI runs for a turn."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from callboard.calls import ToolCall, ToolResult
+from callboard.calls.call import parse_arguments
+from callboard.errors import AgentError
+from callboard.frameworks.agui.endpoint import Endpoint
+from callboard.frameworks.failures import DETAIL_CHARS
+from callboard.frameworks.turn import AdapterTurn, to_text
+from callboard.models import ChatDict
+from callboard.models.messages import content_text
+
+Fields = Mapping[str, Any]
+
+NO_RESULT = "[The agent's server sent no result of this call.]"
+
+CLIENT_TOOLS = frozenset({"confirm_changes"})
+"""Calls with which Agent Framework asks older clients; it also sends an interrupt for each."""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A call whose arguments are being written; `id` is unique in the chat."""
+
+    id: str
+    name: str
+    parent_call_id: str
+    arguments: str = ""
+
+
+class EventTranslator:
+    """Translates all runs of one turn: the first, and those that go on after an interrupt.
+
+    Calls are known by the endpoint's ids, which may not be unique in the chat.
+    """
+
+    def __init__(self, turn: AdapterTurn, endpoint: Endpoint) -> None:
+        self.turn = turn
+        self.origin = [endpoint.address, ""]
+        """The source of what is stored with calls, as in `ProviderDetails`."""
+        self.messages: list[ChatDict] = []
+        """The calls and results of the turn, with the endpoint's ids, for the request after an interrupt."""
+        self.calls: dict[str, ToolCall] = {}
+        """The calls that have started, with their ids in the chat."""
+        self.ended: set[str] = set()
+        self._endpoint = endpoint
+        self._drafts: dict[str, _Draft] = {}
+        self._chunked = ""
+        """The call of the last TOOL_CALL_CHUNK."""
+        self._message_id: object = ""
+        self._interrupts: list[ChatDict] = []
+        self._subagents: dict[str, str] = {}
+        """The calls that have started sub-agents, by the sub-agents' ids."""
+        self._last_text = ""
+        self._failure = ""
+
+    async def follow(self, events: AsyncIterator[Fields]) -> Sequence[ChatDict]:
+        """Translate a run until it ends, and return its interrupts, see `_read_interrupt`.
+
+        Raises `AgentError` if the run fails, and the errors of the events.
+        """
+        self._interrupts = []
+        async for event in events:
+            kind = event.get("type")
+            if self._chunked and not (kind == "TOOL_CALL_CHUNK" and event.get("toolCallId") in (None, self._chunked)):
+                # Nothing else says that the last piece has come.
+                await self._start(self._chunked)
+                self._chunked = ""
+            if handler := _HANDLERS.get(to_text(kind)):
+                await handler(self, event)
+        if not self._interrupts:
+            for call_id in [*self.calls, *self._drafts]:
+                await self._end(call_id, NO_RESULT)
+            if not self.turn.has_text:
+                self.turn.add_text(self._last_text)
+            if not self.turn.has_text and self._failure:
+                self._fail(self._failure)
+        return self._interrupts
+
+    async def _add_text(self, event: Fields) -> None:
+        # The agent repeats what it needs of a sub-agent's answer.
+        if event.get("subagentRunId"):
+            return
+        message_id = event.get("messageId") or self._message_id
+        if message_id != self._message_id:
+            self._message_id = message_id
+            self.turn.begin_paragraph()
+        self.turn.add_text(to_text(event.get("delta")))
+
+    async def _add_reasoning(self, event: Fields) -> None:
+        self.turn.add_reasoning(to_text(event.get("delta")))
+
+    async def _add_arguments(self, event: Fields) -> None:
+        call_id = to_text(event.get("toolCallId")) or self._chunked
+        name = to_text(event.get("toolCallName"))
+        if name and name not in CLIENT_TOOLS and call_id not in {"", *self.calls, *self._drafts}:
+            parent = self._subagents.get(to_text(event.get("subagentRunId")), "")
+            self._drafts[call_id] = _Draft(self.turn.claim_call_id(call_id), name, parent)
+        if draft := self._drafts.get(call_id):
+            self._chunked = call_id if event["type"] == "TOOL_CALL_CHUNK" else ""
+            delta = to_text(event.get("delta"))
+            draft.arguments += delta
+            if not draft.parent_call_id:
+                self.turn.show_arguments(draft.id, draft.name, delta)
+
+    async def _end_arguments(self, event: Fields) -> None:
+        call_id = to_text(event.get("toolCallId"))
+        # LangGraph's servers lose arguments that a model sends in one piece with the name: they come in a snapshot.
+        if (draft := self._drafts.get(call_id)) and draft.arguments:
+            await self._start(call_id)
+
+    async def _start(self, call_id: str) -> None:
+        if draft := self._drafts.pop(call_id, None):
+            call = ToolCall(draft.id, draft.name, draft.arguments or {}, parent_call_id=draft.parent_call_id)
+            await self.start(call_id, call)
+
+    async def start(self, call_id: str, call: ToolCall) -> None:
+        """Show a call, and note it."""
+        self.note(call_id, call, self.turn.draft)
+        await self.turn.calls.start(call, runs_at=self._endpoint.host)
+
+    def note(self, call_id: str, call: ToolCall, text_before: str) -> None:
+        """Note a call for its result, and for the request after an interrupt."""
+        self.calls[call_id] = call
+        function = {"name": call.name, "arguments": call.arguments_text}
+        if not self.messages or self.messages[-1]["role"] == "tool":
+            self.messages.append({"role": "assistant", "content": text_before, "tool_calls": []})
+        self.messages[-1]["tool_calls"].append({"id": call_id, "type": "function", "function": function})
+
+    async def _read_result(self, event: Fields) -> None:
+        await self._end(to_text(event.get("toolCallId")), event.get("content"))
+
+    async def _end(self, call_id: str, content: object, error: object = None) -> None:
+        await self._start(call_id)
+        if call_id in self.ended or not (call := self.calls.get(call_id)):
+            return
+        self.ended.add(call_id)
+        text = content_text(content) or to_text(content)
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        if error:
+            self.turn.calls.fail(call.id, to_text(error))
+        else:
+            self.turn.calls.complete(call.id, ToolResult(text))
+
+    async def _read_snapshot(self, event: Fields) -> None:
+        """Read what some frameworks send in a snapshot or a raw event only: arguments, results, the answer, an error.
+
+        Messages have AG-UI's form or LangChain's.
+        """
+        found = event.get("snapshot") or event.get("event") or event
+        self._failure = _find_error(found) or self._failure
+        match found:
+            case {"messages": [*messages]}:
+                pass
+            case {"data": {"output": message}}:
+                messages = [message]
+            case _:
+                messages = []
+        messages = [message for message in messages if isinstance(message, Mapping)]
+        for message in messages:
+            for call in message.get("toolCalls") or message.get("tool_calls") or ():
+                if draft := self._drafts.get(call.get("id")):
+                    draft.arguments = to_text(call.get("args") or call["function"]["arguments"])
+                    await self._start(call["id"])
+            if "tool" in (message.get("role"), message.get("type")):
+                call_id = to_text(message.get("toolCallId") or message.get("tool_call_id"))
+                await self._end(call_id, message.get("content"), message.get("error"))
+        if messages and {"assistant", "ai"} & {messages[-1].get("role"), messages[-1].get("type")}:
+            self._last_text = content_text(messages[-1].get("content"))
+
+    async def _show_activity(self, event: Fields) -> None:
+        match event:
+            case {"content": {"message": str(message)}} | {"activityType": str(message)}:
+                self.turn.show_status(message)
+
+    async def _note_subagent(self, event: Fields) -> None:
+        if call := self.calls.get(to_text(event.get("parentToolCallId"))):
+            self._subagents[to_text(event.get("subagentRunId"))] = call.id
+
+    async def _read_custom(self, event: Fields) -> None:
+        """Read an interrupt that LangGraph's servers send as an event of their own, with an object as JSON."""
+        if event.get("name") == "on_interrupt":
+            raw = event.get("rawEvent")
+            interrupt_id = raw.get("id") if isinstance(raw, Mapping) else None
+            value = event.get("value")
+            read = parse_arguments(value) if isinstance(value, str) else value
+            value = read if isinstance(read, Mapping) else value
+            self._interrupts.append({"id": interrupt_id, "value": value, "command": True})
+
+    async def _finish(self, event: Fields) -> None:
+        for usage in event.get("usage") or ():
+            self.turn.add_usage(
+                usage.get("inputTokens"),
+                usage.get("outputTokens"),
+                cached_tokens=usage.get("cachedInputTokens"),
+                reasoning_tokens=usage.get("reasoningTokens"),
+            )
+        match event:
+            case {"outcome": {"interrupts": [*interrupts]}}:
+                # LangGraph's servers may send each interrupt in both forms, and know both forms of an answer.
+                is_command = bool(self._interrupts)
+                self._interrupts = [{**_read_interrupt(one), "command": is_command} for one in interrupts]
+
+    async def _raise_error(self, event: Fields) -> None:
+        self._fail(to_text(event.get("message")) or self._failure or "it gave no reason")
+
+    def _fail(self, reason: str) -> None:
+        raise AgentError(
+            f"The agent at {self._endpoint.address} failed: {' '.join(reason[:DETAIL_CHARS].split()).rstrip('.')}. "
+            "Look at the log of its server."
+        )
+
+
+_HANDLERS = {
+    **dict.fromkeys(("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CHUNK"), EventTranslator._add_text),
+    "REASONING_MESSAGE_CONTENT": EventTranslator._add_reasoning,
+    "REASONING_MESSAGE_CHUNK": EventTranslator._add_reasoning,
+    "THINKING_TEXT_MESSAGE_CONTENT": EventTranslator._add_reasoning,
+    **dict.fromkeys(("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_CHUNK"), EventTranslator._add_arguments),
+    "TOOL_CALL_END": EventTranslator._end_arguments,
+    "TOOL_CALL_RESULT": EventTranslator._read_result,
+    **dict.fromkeys(("MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RAW"), EventTranslator._read_snapshot),
+    "ACTIVITY_SNAPSHOT": EventTranslator._show_activity,
+    "SUBAGENT_STARTED": EventTranslator._note_subagent,
+    "CUSTOM": EventTranslator._read_custom,
+    "RUN_FINISHED": EventTranslator._finish,
+    "RUN_ERROR": EventTranslator._raise_error,
+}
+"""Events of other types are ignored. Names of steps are those of a graph's nodes, which say nothing to a user."""
+
+
+def _read_interrupt(interrupt: Fields) -> ChatDict:
+    """Return what is kept of an interrupt. Its `value` is what the agent's code asks."""
+    match interrupt:
+        case {"metadata": {"langgraph": {"raw": value}}} if value is not None:
+            pass
+        case _:
+            value = interrupt.get("message") or interrupt.get("reason")
+    return {**{name: interrupt.get(name) for name in ("id", "reason", "toolCallId", "responseSchema")}, "value": value}
+
+
+def _find_error(found: object) -> str:
+    """Return the error in a raw event or a state, "" if there is none."""
+    match found:
+        case {"error": {"message": str(message)}} if message:
+            return message
+        case {"error": error} if error:
+            return to_text(error)
+        case {"event": str(name), "data": data} if "error" in name:
+            return _find_error(data) or to_text(data)
+        case {"type": str(name), "message": str(message)} if "error" in name.lower():
+            return message
+    return ""
