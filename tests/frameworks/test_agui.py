@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -10,23 +10,29 @@ from typing import Any
 
 import pytest
 
+from callboard.errors import AgentError
 from callboard.frameworks.agui import from_agui
+from callboard.frameworks.agui.stream import NO_RESULT
 from callboard.frameworks.questions import UNANSWERED
 from callboard_protocol import (
     Done,
+    Error,
     Event,
     InputRequest,
     Message,
     Parked,
+    Reasoning,
+    Status,
     ToolCallComplete,
     ToolCallError,
     ToolCallStart,
     ToolStatus,
+    Usage,
 )
-from tests.fakes.openai_server import Chunks, OpenAIServer, Script, call, finish, text
+from tests.fakes.openai_server import Answer, Chunks, OpenAIServer, Raw, Refusal, Script, Silence, call, finish, text
 from tests.frameworks.agui.installed import HERE, python_of
 from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
-from tests.serving import request, serving
+from tests.serving import numbered, request, serving
 
 FRAMEWORKS = {"langgraph": "agent", "agent_framework": "agent", "llamaindex": "agent/run"}
 
@@ -177,3 +183,363 @@ async def test_agent_with_a_memory_of_its_own_gets_the_last_message_and_no_user_
                 await service.events({**asked(f"{user} {number}"), "user": {"id": user}})
     sent = [[message["content"] for message in request["messages"]] for request in model.requests]
     assert sent == [["ann 0"], ["ann 0", "Yes.", "ann 1"], ["bob 2"]]
+
+
+def sse(*events: Mapping[str, Any] | str, cut: bool = False, **headers: str) -> Raw:
+    """An answer with these events, and RUN_FINISHED unless the last one says how the run ends; a text is sent as is."""
+    if not cut and not (isinstance(events[-1], dict) and str(events[-1]["type"]).startswith("RUN_")):
+        events = (*events, {"type": "RUN_FINISHED"})
+    data = [event if isinstance(event, str) else json.dumps(event) for event in events]
+    return Raw([f"data: {one}\n\n".encode() for one in data], {"Content-Type": "text/event-stream", **headers})
+
+
+def event(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, **fields}
+
+
+def called(arguments: str = '{"city": "Rome"}', call_id: str = "a", name: str = "weather") -> list[dict[str, Any]]:
+    started = event("TOOL_CALL_START", toolCallId=call_id, toolCallName=name)
+    return [
+        started,
+        event("TOOL_CALL_ARGS", toolCallId=call_id, delta=arguments),
+        event("TOOL_CALL_END", toolCallId=call_id),
+    ]
+
+
+def say(words: str, message_id: str = "m") -> dict[str, Any]:
+    return event("TEXT_MESSAGE_CHUNK", messageId=message_id, delta=words)
+
+
+def lines(events: list[Event]) -> list[str]:
+    """One line for each thing that a user notices."""
+    found: list[tuple[str, str]] = []
+    for one in events:
+        match one:
+            case Message() | Reasoning():
+                kind = "say" if isinstance(one, Message) else "think"
+                before = found.pop()[1] if found and found[-1][0] == kind else ""
+                found.append((kind, before + one.content))
+            case ToolCallStart():
+                inside = f" in {one.parent_call_id}" if one.parent_call_id else ""
+                found.append(("call", f"{one.tool_name} {one.tool_args}{inside}"))
+            case ToolCallComplete():
+                found.append(("result", one.result))
+            case ToolCallError():
+                found.append(("failed", one.error))
+            case Status():
+                found.append(("status", one.content))
+            case Usage():
+                found.append(("usage", f"{one.input_tokens} {one.output_tokens}"))
+            case Error():
+                found.append(("error", one.message))
+    return [" ".join(line) for line in found]
+
+
+ROME = "call weather {'city': 'Rome'}"
+FAILED = "error The agent at URL failed: {}. Look at the log of its server."
+RESULT = {"role": "tool", "toolCallId": "a", "content": "Rain"}
+QUIRKS: Mapping[str, tuple[Sequence[Mapping[str, Any] | str], Sequence[str]]] = {
+    "a thought, in both forms": (
+        [
+            event("THINKING_START"),
+            event("THINKING_TEXT_MESSAGE_CONTENT", delta="Hm."),
+            event("REASONING_MESSAGE_CONTENT", messageId="r", delta="So."),
+            event("REASONING_MESSAGE_CHUNK", delta="Yes."),
+            event("REASONING_ENCRYPTED_VALUE", subtype="message", entityId="r", encryptedValue="x"),
+            say("Hi."),
+        ],
+        ["think Hm.So.Yes.", "say Hi."],
+    ),
+    "two messages": (
+        [say("One.", "a"), say("Two.", "b"), event("TEXT_MESSAGE_CHUNK", delta=" More.")],
+        ["say One.\n\nTwo. More."],
+    ),
+    "unknown events, keep-alives and no objects": (
+        ["ping", "[1]", "null", event("TURN_UP"), {"no": "type"}, event("STATE_DELTA", delta=[]), say("Hi.")],
+        ["say Hi."],
+    ),
+    "calls in pieces, interleaved": (
+        [
+            event("TOOL_CALL_START", toolCallId="a", toolCallName="one"),
+            event("TOOL_CALL_START", toolCallId="b", toolCallName="two"),
+            event("TOOL_CALL_ARGS", toolCallId="a", delta='{"n"'),
+            event("TOOL_CALL_ARGS", toolCallId="b", delta='{"n": 2}'),
+            event("TOOL_CALL_ARGS", toolCallId="a", delta=": 1}"),
+            event("TOOL_CALL_END", toolCallId="b"),
+            event("TOOL_CALL_END", toolCallId="a"),
+            event("TOOL_CALL_RESULT", toolCallId="a", content="1"),
+            event("TOOL_CALL_RESULT", toolCallId="a", content="again"),
+            event("TOOL_CALL_RESULT", toolCallId="b", content="2"),
+            event("TOOL_CALL_RESULT", toolCallId="unknown", content="3"),
+            say("Done."),
+        ],
+        ["call two {'n': 2}", "call one {'n': 1}", "result 1", "result 2", "say Done."],
+    ),
+    "calls in chunks": (
+        [
+            event("TOOL_CALL_CHUNK", toolCallId="a", toolCallName="one", delta='{"n"'),
+            event("TOOL_CALL_CHUNK", delta=": 1}"),
+            event("TOOL_CALL_CHUNK", toolCallId="b", toolCallName="two"),
+            event("TOOL_CALL_RESULT", toolCallId="a", content="1"),
+            event("TOOL_CALL_RESULT", toolCallId="b", content="2"),
+            say("Done."),
+        ],
+        ["call one {'n': 1}", "call two {}", "result 1", "result 2", "say Done."],
+    ),
+    "a result without the end of its arguments": (
+        [*called()[:2], event("TOOL_CALL_RESULT", toolCallId="a", content="Rain"), say("Wet.")],
+        [ROME, "result Rain", "say Wet."],
+    ),
+    "a result in a snapshot of messages only, the answer too": (
+        [*called(), event("MESSAGES_SNAPSHOT", messages=[RESULT, {"role": "assistant", "content": "Wet."}])],
+        [ROME, "result Rain", "say Wet."],
+    ),
+    "an error of a call in a snapshot": (
+        [*called(), event("MESSAGES_SNAPSHOT", messages=[{**RESULT, "error": "no sky"}]), say("Sorry.")],
+        [ROME, "failed no sky", "say Sorry."],
+    ),
+    "arguments and result in LangChain's form, in a state": (
+        [
+            *called("")[::2],
+            event(
+                "STATE_SNAPSHOT",
+                snapshot={
+                    "messages": [
+                        {
+                            "type": "ai",
+                            "content": "",
+                            "tool_calls": [{"id": "a", "name": "weather", "args": {"city": "Rome"}}],
+                        },
+                        {"type": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "Rain"}]},
+                        {"type": "ai", "content": "Wet."},
+                    ]
+                },
+            ),
+        ],
+        [ROME, "result Rain", "say Wet."],
+    ),
+    "no result at all": ([*called(), say("Done.")], [ROME, "say Done.", f"result {NO_RESULT}"]),
+    "a sub-agent": (
+        [
+            *called(name="delegate"),
+            event("SUBAGENT_STARTED", subagentRunId="s", name="helper", parentToolCallId="a"),
+            {**say("I, the helper."), "subagentRunId": "s"},
+            *[{**one, "subagentRunId": "s"} for one in called(call_id="b")],
+            event("TOOL_CALL_RESULT", toolCallId="b", content="Rain"),
+            event("TOOL_CALL_RESULT", toolCallId="a", content="It rains."),
+            say("Wet."),
+        ],
+        ["call delegate {'city': 'Rome'}", f"{ROME} in a", "result Rain", "result It rains.", "say Wet."],
+    ),
+    "activities and tokens": (
+        [
+            event("STEP_STARTED", stepName="node_1"),
+            event("ACTIVITY_SNAPSHOT", messageId="x", activityType="SEARCH", content={"message": "Searching"}),
+            event("ACTIVITY_SNAPSHOT", messageId="y", activityType="PLAN", content={"steps": []}),
+            say("Done."),
+            event("RUN_FINISHED", usage=[{"inputTokens": 5, "outputTokens": 2}, {"inputTokens": 1}]),
+        ],
+        ["status Searching", "status PLAN", "say Done.", "usage 6 2"],
+    ),
+    "an error": (
+        [say("Well"), event("RUN_ERROR", message="out of\nmemory.")],
+        ["say Well", FAILED.format("out of memory")],
+    ),
+    "an error in a raw event, without words": (
+        [event("RAW", event={"event": "on_chain_error", "data": {"error": "no key"}}), event("RUN_ERROR", message="")],
+        [FAILED.format("no key")],
+    ),
+    "an error in a raw event only": (
+        [event("RAW", event={"type": "error", "message": "no key"})],
+        [FAILED.format("no key")],
+    ),
+    "an error in the state only": (
+        [event("STATE_SNAPSHOT", snapshot={"error": {"message": "no key"}})],
+        [FAILED.format("no key")],
+    ),
+    "an error that the agent has got over": (
+        [event("STATE_SNAPSHOT", snapshot={"error": "no key"}), say("But here it is.")],
+        ["say But here it is."],
+    ),
+    "a result that is Callboard's markup": (
+        [*called(), event("TOOL_CALL_RESULT", toolCallId="a", content="</details><script>x</script>"), say("Done.")],
+        [ROME, "result </details><script>x</script>", "say Done."],
+    ),
+}
+
+
+@pytest.mark.parametrize("quirk", QUIRKS)
+async def test_what_endpoints_send_in_other_ways_is_read(quirk: str, tmp_path: Path) -> None:
+    sent, expected = QUIRKS[quirk]
+    async with OpenAIServer([sse(event("RUN_STARTED"), *sent)]) as endpoint:
+        url = f"{endpoint.base_url}/chat/completions"
+        async with serving(tmp_path, from_agui(url, agent_id="agent")) as service:
+            events = await service.events(asked("Hi"))
+    assert lines(events) == [line.replace("URL", url) for line in expected]
+
+
+KEY = "sk-very-secret-key"
+REFUSALS: Mapping[str, tuple[Answer, str]] = {
+    "401": (
+        Refusal(401, f"wrong key {KEY}"),
+        "refused the request (401): give from_agui the headers= that it accepts.",
+    ),
+    "404": (Refusal(404), "answered 404: give from_agui the whole address of the agent's route."),
+    "422": (
+        Refusal(422, f"no messages, {KEY}"),
+        "refused the request (422): no messages, [secret]. Check that an agent speaks AG-UI there.",
+    ),
+    "429": (Refusal(429), "is over its limit (429): refused. Wait, and ask again."),
+    "500": (Refusal(500), "failed (500): refused. Look at its log."),
+    "a redirect": (
+        Raw([], {"Location": "/other/", "Content-Length": "0"}, 307),
+        "redirects to ORIGIN/other/: give from_agui that address. Check that an agent speaks AG-UI there.",
+    ),
+    "a web page": (
+        Raw([b"<!doctype html>"], {"Content-Type": "text/html; charset=utf-8"}),
+        "answered with text/html instead of text/event-stream. Check that an agent speaks AG-UI there.",
+    ),
+    "JSON": (
+        Raw([b"{}"], {"Content-Type": "application/json"}),
+        "answered with application/json instead of text/event-stream. Check that an agent speaks AG-UI there.",
+    ),
+    "no JSON in an event": (
+        sse(say("Well"), "{oops", cut=True),
+        "sent an answer that is not JSON: {oops. Check that an agent speaks AG-UI there.",
+    ),
+    "no last event": (
+        sse(say("Well"), cut=True),
+        "ended its answer without the event RUN_FINISHED, so the answer is incomplete: look at the log of the agent's "
+        "server, and ask again.",
+    ),
+    "a cut connection": (
+        sse(say("Well"), cut=True, **{"Content-Length": "999"}),
+        "ended its answer in the middle. Look at its log, and ask again.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_endpoint_that_does_not_answer_as_it_should_is_told_with_what_to_do(case: str, tmp_path: Path) -> None:
+    refusal, told = REFUSALS[case]
+    async with OpenAIServer([refusal]) as endpoint:
+        url = f"{endpoint.base_url}/chat/completions"
+        agent = from_agui(
+            f"{url}?tenant=a", agent_id="agent", headers=lambda run: {"X-Api-Key": f"{KEY}", "X-User": run.user.id}
+        )
+        async with serving(tmp_path, agent) as service:
+            events = await service.events(asked("Hi"))
+    origin = endpoint.base_url.removesuffix("/v1")
+    assert lines(events)[-1] == f"error The AG-UI endpoint {url} {told.replace('ORIGIN', origin)}"
+    assert (endpoint.headers[0]["x-api-key"], endpoint.headers[0]["x-user"]) == (KEY, "ann")
+
+
+async def test_endpoint_that_cannot_be_reached_or_is_silent_is_told(tmp_path: Path) -> None:
+    async with OpenAIServer([Silence()]) as endpoint:
+        url = f"{endpoint.base_url}/chat/completions"
+        async with serving(tmp_path, from_agui(url, agent_id="agent", timeout_seconds=0.1)) as service:
+            assert "sent nothing for 0.1 s" in lines(await service.events(asked("Hi")))[-1]
+    async with serving(tmp_path, from_agui(url, agent_id="agent")) as service:
+        assert f"{url} cannot be reached" in lines(await service.events(asked("Hi")))[-1]
+
+
+@pytest.mark.parametrize("url", ["", "agent", "ftp://host/agent", "http:///agent", "http://[::1"])
+def test_address_that_cannot_be_used_is_refused(url: str) -> None:
+    with pytest.raises(AgentError, match="address of an AG-UI endpoint"):
+        from_agui(url)
+
+
+async def test_stop_ends_the_request(tmp_path: Path) -> None:
+    async with OpenAIServer([Silence()]) as endpoint:
+        agent = from_agui(f"{endpoint.base_url}/chat/completions", agent_id="agent")
+        async with serving(tmp_path, agent) as service:
+            async with asyncio.TaskGroup() as group:
+                run = group.create_task(service.events(asked("Hi", run_id="r")))
+                await endpoint.hanging.wait()
+                await service.client.post("/v1/runs/r/cancel", params={"user_id": "ann"})
+                await endpoint.disconnected.wait()
+            assert run.result()[-1] == Done(finish_reason="cancelled")
+
+
+APPROVAL = {
+    "id": "i",
+    "reason": "tool_call",
+    "toolCallId": "a",
+    "responseSchema": {
+        "type": "object",
+        "properties": {"approved": {"type": "boolean"}, "editedArgs": {"type": "object"}},
+    },
+}
+
+
+async def test_answer_has_no_arguments_and_the_request_has_those_of_the_agents_server(tmp_path: Path) -> None:
+    """A peer ran the arguments that its client sent with the approval."""
+    interrupted = sse(
+        say("I look."), *called(), event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL]})
+    )
+    rest = sse(event("TOOL_CALL_RESULT", toolCallId="a", content="Rain"), say("Wet."))
+    first = sse(*called(), event("TOOL_CALL_RESULT", toolCallId="a", content="Sun"), say("Dry."))
+    async with OpenAIServer([first, interrupted, rest]) as endpoint:
+        agent = from_agui(f"{endpoint.base_url}/chat/completions", agent_id="agent")
+        async with serving(tmp_path, agent) as service:
+            # So that the id of the second call is not unique in the chat.
+            await service.events(asked("Hi", run_id="r1"))
+            events = await service.events_with_answer(asked("And now?", run_id="r2"), True)
+            assert lines(events) == ["say I look.", ROME, "result Rain", "say Wet."]
+            assert of(events, InputRequest)[0].form == {}
+    _, begun, resumed = endpoint.requests
+    assert resumed["resume"] == [{"interruptId": "i", "status": "resolved", "payload": {"approved": True}}]
+    assert (resumed["threadId"], resumed["messages"][:-1]) == (begun["threadId"], begun["messages"])
+    [made] = resumed["messages"][-1]["toolCalls"]
+    assert (made["id"], made["function"]["arguments"]) == ("a", '{"city": "Rome"}')
+    assert resumed["messages"][-1]["content"] == "I look."
+
+
+@pytest.mark.parametrize("answers", ["approve", "words"])
+async def test_several_questions_are_answered_together(answers: str, tmp_path: Path) -> None:
+    form = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
+    interrupts = [APPROVAL, {"id": "j", "reason": "input_required", "message": "How many?", "responseSchema": form}]
+    first = sse(*called(), event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": interrupts}))
+    async with OpenAIServer([first, sse(say("Done."))]) as endpoint:
+        agent = from_agui(f"{endpoint.base_url}/chat/completions", agent_id="agent")
+        async with serving(tmp_path, agent) as service:
+            body = asked("Hi", run_id="r")
+            async with service.client.stream("POST", "/v1/runs", json=body) as response:
+                async for _, one in numbered(response):
+                    if isinstance(one, InputRequest):
+                        given = (
+                            {"seats": 4} if one.kind == "form" else True if answers == "approve" else {"words": "No."}
+                        )
+                        sent = {"request_id": one.request_id, "value": given}
+                        await service.client.post("/v1/runs/r/input", params={"user_id": "ann"}, json=sent)
+    approved = {"approved": answers == "approve"}
+    payloads = {one["interruptId"]: one["payload"] for one in endpoint.requests[1]["resume"]}
+    assert payloads == {"i": approved, "j": {"seats": 4}}
+
+
+async def test_run_whose_server_is_killed_ends_and_is_not_sent_again(tmp_path: Path) -> None:
+    def endless() -> Iterator[bytes]:
+        yield from sse(*called(), cut=True).body
+        while True:
+            yield b": keep-alive\n\n"
+
+    async with OpenAIServer([Raw(endless(), {"Content-Type": "text/event-stream"})]) as endpoint:
+        agent = partial(from_agui, f"{endpoint.base_url}/chat/completions", agent_id="agent")
+        async with serving(tmp_path / "first", agent()) as first:
+            async with first.client.stream("POST", "/v1/runs", json=asked("Hi", run_id="r")) as response:
+                async for _, one in numbered(response):
+                    if isinstance(one, ToolCallStart):
+                        break
+                await kill(tmp_path / "first", tmp_path / "next")
+                async with serving(tmp_path / "next", agent()) as second:
+                    events = await events_of_run(second)
+        assert [one.code for one in of(events, ToolCallError, Error)] == ["interrupted", "interrupted"]
+        assert "send the message again" in events[-1].message
+        assert len(endpoint.requests) == 1
+
+
+async def test_background_task_is_answered_by_the_servers_model(tmp_path: Path) -> None:
+    async with OpenAIServer([said(text("A title"), finish("stop"))]) as model:
+        agent = from_agui("http://127.0.0.1:9/agent", agent_id="agent")
+        async with serving(tmp_path, agent, model_base_url=model.base_url, model="m") as service:
+            assert text_of(await service.events(asked("Name this chat", task="title_generation"))) == "A title"
