@@ -76,20 +76,19 @@ class _AGUIAdapter(FrameworkAgent[Endpoint]):
         secrets = [value for name, value in headers.items() if SECRET_NAME.search(name)]
         context.redaction.add(*self._secrets, *(part for value in secrets for part in (value, *value.split())))
         translator = EventTranslator(turn, agent)
-        # The agent is a part, because two agents may be at one address.
         is_own = self._history == "own" and context.chat_id is not None
-        place = context.chat_id if is_own else context.run_id
-        user = context.user.id if context.user else None
-        thread_id = sha256(to_json([self.agent_id, user, place])).hexdigest()[:32]
-        interrupts = restore_interrupts(translator)
+        # The agent is a part, because two agents may be at one address.
+        thread = [self.agent_id, context.user and context.user.id, context.chat_id if is_own else context.run_id]
+        thread_id = sha256(to_json(thread)).hexdigest()[:32]
+        interrupts = await restore_interrupts(translator)
         while True:
             answers: dict[str, Any] | None = {}
             if interrupts and (answers := await answer_interrupts(interrupts, translator)) is None:
                 turn.add_text(UNANSWERED)
                 return
             conversation = [*context.messages, *translator.messages]
-            first = len(context.messages) - 1 if self._history == "own" else 0
-            messages = to_messages(conversation, context.run_id, first)
+            first = len(context.messages) - 1 if is_own else 0
+            messages = to_messages(conversation, context.run_id)[first:]
             body = {
                 "threadId": thread_id,
                 "runId": uuid4().hex,

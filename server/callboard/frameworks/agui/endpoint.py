@@ -52,7 +52,8 @@ class Endpoint:
             raise AgentError("from_agui takes the address of an AG-UI endpoint, which begins with http:// or https://.")
         self.host = self._url.netloc.decode("ascii").rpartition("@")[2]
         self.address = f"{self._url.scheme}://{self.host}{self._url.path}"
-        self._timeout = httpx.Timeout(timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS)
+        self.subject = f"The AG-UI endpoint {self.address}"
+        self._timeout_seconds = timeout_seconds
 
     async def stream(
         self, body: Mapping[str, Any], headers: Mapping[str, str]
@@ -61,8 +62,9 @@ class Endpoint:
         # The answer is decompressed by `bound_body`, within limits.
         sent = {"Accept": "text/event-stream", "Accept-Encoding": "identity", **headers}
         hooks = {"response": [bound_body]}
+        timeout = httpx.Timeout(self._timeout_seconds, connect=CONNECT_TIMEOUT_SECONDS)
         try:
-            async with httpx.AsyncClient(timeout=self._timeout, verify=tls_context(), event_hooks=hooks) as client:
+            async with httpx.AsyncClient(timeout=timeout, verify=tls_context(), event_hooks=hooks) as client:
                 request = client.build_request("POST", self._url, json=body, headers=sent)
                 response = await send(client, request, follow_redirects=False)
                 async with aclosing(response), aclosing(read_events(response)) as values:
@@ -78,43 +80,36 @@ class Endpoint:
         except (EndpointError, UnreadableAnswer, CutOff, httpx.HTTPError) as error:
             raise self._to_model_error(error) from error
         raise ModelCutOff(
-            f"The AG-UI endpoint {self.address} ended its answer without the event RUN_FINISHED, so the answer is "
-            "incomplete: look at the log of the agent's server, and ask again."
+            f"{self.subject} ended its answer without the event RUN_FINISHED, so the answer is incomplete: look at its "
+            "log, and ask again."
         )
 
     def _to_model_error(self, error: Exception) -> ModelError:
-        subject = f"The AG-UI endpoint {self.address}"
         detail = " ".join(str(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
+        made: tuple[type[ModelError], str]
         match error:
             case EndpointError(status=401 | 403 as status):
-                # The endpoint's message is left out because some endpoints quote the key that they refuse.
-                return ModelUnauthorized(
-                    f"{subject} refused the request ({status}): give from_agui the headers= that it accepts."
-                )
+                # Without the endpoint's message, because some endpoints quote the key that they refuse.
+                made = ModelUnauthorized, f"refused the request ({status}): give from_agui the headers= that it accepts"
             case EndpointError(status=404 | 405 as status):
-                return ModelError(
-                    f"{subject} answered {status}: give from_agui the whole address of the agent's route."
-                )
+                made = ModelError, f"answered {status}: give from_agui the whole address of the agent's route"
             case EndpointError(status=429):
-                return ModelRateLimited(f"{subject} is over its limit (429): {detail}. Wait, and ask again.")
+                made = ModelRateLimited, f"is over its limit (429): {detail}. Wait, and ask again"
             case EndpointError(status=status) if status in REFUSAL_STATUSES:
-                return ModelRefused(
-                    f"{subject} refused the request ({status}): {detail}. Check that an agent speaks AG-UI there."
-                )
+                made = ModelRefused, f"refused the request ({status}): {detail}. Check that an agent speaks AG-UI there"
             case EndpointError(status=status):
-                return ModelError(f"{subject} failed ({status or 'in its stream'}): {detail}. Look at its log.")
+                made = ModelError, f"failed ({status or 'in its stream'}): {detail}. Look at its log"
             case UnreadableAnswer():
-                return ModelError(f"{subject} {detail}. Check that an agent speaks AG-UI there.")
+                made = ModelError, f"{detail}. Check that an agent speaks AG-UI there"
             case CutOff():
-                return ModelCutOff(f"{subject} ended its answer in the middle. Look at its log, and ask again.")
-            case httpx.TimeoutException():
-                seconds = self._timeout.connect if isinstance(error, httpx.ConnectTimeout) else self._timeout.read
-                return ModelTimeout(
-                    f"{subject} sent nothing for {seconds:g} s. Check that it runs, or give from_agui a longer "
-                    "timeout_seconds=."
-                )
+                made = ModelCutOff, "ended its answer in the middle. Look at its log, and ask again"
+            case httpx.ReadTimeout() | httpx.WriteTimeout():
+                advice = "Check that it runs, or give from_agui a longer timeout_seconds="
+                made = ModelTimeout, f"sent nothing for {self._timeout_seconds:g} s. {advice}"
             case _:
-                return ModelUnreachable(f"{subject} cannot be reached ({detail}). Check that it runs there.")
+                made = ModelUnreachable, f"cannot be reached ({detail}). Check that it runs there"
+        error_class, words = made
+        return error_class(f"{self.subject} {words}.")
 
 
 async def _check(response: httpx.Response) -> None:

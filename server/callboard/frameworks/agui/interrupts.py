@@ -16,16 +16,21 @@ from callboard.frameworks.turn import to_text
 from callboard.models import ChatDict
 
 
-def restore_interrupts(translator: EventTranslator) -> list[ChatDict]:
+async def restore_interrupts(translator: EventTranslator) -> list[ChatDict]:
     """Return the interrupts of the calls that have waited while no server had the run; none in a new run."""
+    turn = translator.turn
     interrupts: list[ChatDict] = []
-    answer = translator.turn.take_unfinished_answer() or {"tool_calls": []}
+    answer = turn.take_unfinished_answer() or {"tool_calls": []}
     for call in answer["tool_calls"]:
-        kept = translator.turn.context.provider_details.get(call["id"], {})
-        if kept.get("origin") == translator.origin:
-            shown = ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
-            translator.note(kept["id"], shown, to_text(answer.get("content")))
-            interrupts += [one for one in [kept["call"]["interrupt"]] if one not in interrupts]
+        kept = turn.context.provider_details.get(call["id"], {})
+        call_id = kept.get("id", call["id"])
+        shown = ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+        translator.note(call_id, shown, to_text(answer.get("content")))
+        await turn.calls.start(shown)
+        if (result := turn.calls.earlier_results.get(call["id"])) is not None:
+            await translator.end(call_id, result)
+        found = kept.get("call", {}).get("interrupt")
+        interrupts += [found] if found and found not in interrupts else []
     return interrupts
 
 
@@ -46,11 +51,16 @@ async def answer_interrupts(interrupts: Sequence[ChatDict], translator: EventTra
             payloads.append(None if found else await _ask(interrupt, translator))
         except ToolDenied:
             return None
-    asked = [translator.calls[call_id] for found in calls for call_id in found]
+    ids = [call_id for found in calls for call_id in found]
+    if translator.decided.intersection(ids):
+        # Agent Framework 1.7 does so if of several calls only some are allowed, and has then run none.
+        translator.fail("it asks again about a call that is decided: allow or refuse all calls of an answer")
+    asked = [translator.calls[call_id] for call_id in ids]
     refusals = dict(zip((call.id for call in asked), await turn.calls.approve_all(asked), strict=True))
     for call_id, refused in refusals.items():
         if refused:
             turn.calls.fail(call_id, refused)
+    translator.decided.update(ids)
     for place, found in enumerate(calls):
         if found:
             decided = [refusals[translator.calls[call_id].id] for call_id in found]

@@ -8,10 +8,10 @@ from callboard.models import ChatDict, with_valid_arguments
 from callboard.models.messages import content_text
 
 
-def to_messages(conversation: Sequence[ChatDict], thread_id: str, first: int = 0) -> list[dict[str, Any]]:
-    """Return the messages from number `first` on. A message keeps its id in all requests of the thread."""
+def to_messages(conversation: Sequence[ChatDict], run_id: str) -> list[dict[str, Any]]:
+    """Return the messages; each keeps its id in all requests of the run, and no other run has it."""
     messages = enumerate(with_valid_arguments(conversation))
-    return [_to_message(message, f"{thread_id}-{number}") for number, message in messages if number >= first]
+    return [_to_message(message, f"{run_id}-{number}") for number, message in messages]
 
 
 def _to_message(message: ChatDict, message_id: str) -> dict[str, Any]:

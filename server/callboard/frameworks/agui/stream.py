@@ -1,8 +1,8 @@
 """Translates the events of AG-UI runs for a turn."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 
 from callboard.calls import ToolCall, ToolResult
 from callboard.calls.call import parse_arguments
@@ -21,16 +21,6 @@ CLIENT_TOOLS = frozenset({"confirm_changes"})
 """Calls with which Agent Framework asks older clients; it also sends an interrupt for each."""
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A call whose arguments are being written; `id` is unique in the chat."""
-
-    id: str
-    name: str
-    parent_call_id: str
-    arguments: str = ""
-
-
 class EventTranslator:
     """Translates all runs of one turn: the first, and those that go on after an interrupt.
 
@@ -46,14 +36,15 @@ class EventTranslator:
         self.calls: dict[str, ToolCall] = {}
         """The calls that have started, with their ids in the chat."""
         self.ended: set[str] = set()
+        self.decided: set[str] = set()
+        """The calls whose approval the agent's server has been sent."""
         self._endpoint = endpoint
-        self._drafts: dict[str, _Draft] = {}
+        self._drafts: dict[str, ToolCall] = {}
+        """The calls whose arguments are being written."""
         self._chunked = ""
         """The call of the last TOOL_CALL_CHUNK."""
         self._message_id: object = ""
         self._interrupts: list[ChatDict] = []
-        self._subagents: dict[str, str] = {}
-        """The calls that have started sub-agents, by the sub-agents' ids."""
         self._last_text = ""
         self._failure = ""
 
@@ -70,14 +61,19 @@ class EventTranslator:
                 await self._start(self._chunked)
                 self._chunked = ""
             if handler := _HANDLERS.get(to_text(kind)):
-                await handler(self, event)
+                try:
+                    await handler(self, event)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    raise AgentError(
+                        f"{self._endpoint.subject} sent an event {kind} that is no event of AG-UI."
+                    ) from error
         if not self._interrupts:
             for call_id in [*self.calls, *self._drafts]:
-                await self._end(call_id, NO_RESULT)
+                await self.end(call_id, NO_RESULT)
             if not self.turn.has_text:
                 self.turn.add_text(self._last_text)
             if not self.turn.has_text and self._failure:
-                self._fail(self._failure)
+                self.fail(self._failure)
         return self._interrupts
 
     async def _add_text(self, event: Fields) -> None:
@@ -97,14 +93,12 @@ class EventTranslator:
         call_id = to_text(event.get("toolCallId")) or self._chunked
         name = to_text(event.get("toolCallName"))
         if name and name not in CLIENT_TOOLS and call_id not in {"", *self.calls, *self._drafts}:
-            parent = self._subagents.get(to_text(event.get("subagentRunId")), "")
-            self._drafts[call_id] = _Draft(self.turn.claim_call_id(call_id), name, parent)
+            self._drafts[call_id] = ToolCall(self.turn.claim_call_id(call_id), name, "")
         if draft := self._drafts.get(call_id):
             self._chunked = call_id if event["type"] == "TOOL_CALL_CHUNK" else ""
             delta = to_text(event.get("delta"))
-            draft.arguments += delta
-            if not draft.parent_call_id:
-                self.turn.show_arguments(draft.id, draft.name, delta)
+            self._drafts[call_id] = replace(draft, arguments=draft.arguments_text + delta)
+            self.turn.show_arguments(draft.id, name or draft.name, delta)
 
     async def _end_arguments(self, event: Fields) -> None:
         call_id = to_text(event.get("toolCallId"))
@@ -114,8 +108,7 @@ class EventTranslator:
 
     async def _start(self, call_id: str) -> None:
         if draft := self._drafts.pop(call_id, None):
-            call = ToolCall(draft.id, draft.name, draft.arguments or {}, parent_call_id=draft.parent_call_id)
-            await self.start(call_id, call)
+            await self.start(call_id, replace(draft, arguments=draft.arguments or {}))
 
     async def start(self, call_id: str, call: ToolCall) -> None:
         """Show a call, and note it."""
@@ -131,9 +124,10 @@ class EventTranslator:
         self.messages[-1]["tool_calls"].append({"id": call_id, "type": "function", "function": function})
 
     async def _read_result(self, event: Fields) -> None:
-        await self._end(to_text(event.get("toolCallId")), event.get("content"))
+        await self.end(to_text(event.get("toolCallId")), event.get("content"))
 
-    async def _end(self, call_id: str, content: object, error: object = None) -> None:
+    async def end(self, call_id: str, content: object, error: object = None) -> None:
+        """End a call with its result or error, once."""
         await self._start(call_id)
         if call_id in self.ended or not (call := self.calls.get(call_id)):
             return
@@ -163,11 +157,12 @@ class EventTranslator:
         for message in messages:
             for call in message.get("toolCalls") or message.get("tool_calls") or ():
                 if draft := self._drafts.get(call.get("id")):
-                    draft.arguments = to_text(call.get("args") or call["function"]["arguments"])
+                    arguments = call["args"] if "args" in call else call["function"]["arguments"]
+                    self._drafts[call["id"]] = replace(draft, arguments=arguments)
                     await self._start(call["id"])
             if "tool" in (message.get("role"), message.get("type")):
                 call_id = to_text(message.get("toolCallId") or message.get("tool_call_id"))
-                await self._end(call_id, message.get("content"), message.get("error"))
+                await self.end(call_id, message.get("content"), message.get("error"))
         if messages and {"assistant", "ai"} & {messages[-1].get("role"), messages[-1].get("type")}:
             self._last_text = content_text(messages[-1].get("content"))
 
@@ -175,10 +170,6 @@ class EventTranslator:
         match event:
             case {"content": {"message": str(message)}} | {"activityType": str(message)}:
                 self.turn.show_status(message)
-
-    async def _note_subagent(self, event: Fields) -> None:
-        if call := self.calls.get(to_text(event.get("parentToolCallId"))):
-            self._subagents[to_text(event.get("subagentRunId"))] = call.id
 
     async def _read_custom(self, event: Fields) -> None:
         """Read an interrupt that LangGraph's servers send as an event of their own, with an object as JSON."""
@@ -205,13 +196,12 @@ class EventTranslator:
                 self._interrupts = [{**_read_interrupt(one), "command": is_command} for one in interrupts]
 
     async def _raise_error(self, event: Fields) -> None:
-        self._fail(to_text(event.get("message")) or self._failure or "it gave no reason")
+        self.fail(to_text(event.get("message")) or self._failure or "it gave no reason")
 
-    def _fail(self, reason: str) -> None:
-        raise AgentError(
-            f"The agent at {self._endpoint.address} failed: {' '.join(reason[:DETAIL_CHARS].split()).rstrip('.')}. "
-            "Look at the log of its server."
-        )
+    def fail(self, reason: str) -> NoReturn:
+        """End the run with the reason of the agent's server. Raises `AgentError`."""
+        words = " ".join(reason[:DETAIL_CHARS].split()).rstrip(".")
+        raise AgentError(f"The agent at {self._endpoint.address} failed: {words}. Look at the log of its server.")
 
 
 _HANDLERS = {
@@ -224,7 +214,6 @@ _HANDLERS = {
     "TOOL_CALL_RESULT": EventTranslator._read_result,
     **dict.fromkeys(("MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RAW"), EventTranslator._read_snapshot),
     "ACTIVITY_SNAPSHOT": EventTranslator._show_activity,
-    "SUBAGENT_STARTED": EventTranslator._note_subagent,
     "CUSTOM": EventTranslator._read_custom,
     "RUN_FINISHED": EventTranslator._finish,
     "RUN_ERROR": EventTranslator._raise_error,
