@@ -32,7 +32,7 @@ from callboard_protocol import (
 from tests.fakes.openai_server import Answer, Chunks, OpenAIServer, Raw, Refusal, Script, Silence, call, finish, text
 from tests.frameworks.agui.installed import HERE, python_of
 from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
-from tests.serving import numbered, request, serving
+from tests.serving import Service, numbered, request, serving
 
 FRAMEWORKS = {"langgraph": "agent", "agent_framework": "agent", "llamaindex": "agent/run"}
 
@@ -152,6 +152,25 @@ async def test_call_that_the_agents_server_asks_about_waits_and_runs_once_if_all
     else:
         assert not wiped.exists()
         assert outcomes["wipe"].code == "denied"
+
+
+@pytest.mark.parametrize("path", ["agent", "per_call"])
+@pytest.mark.needs("downloads")
+async def test_one_of_two_calls_is_allowed(path: str, tmp_path: Path) -> None:
+    calls = [call("wipe", f'{{"disk": "sd{one}"}}', index=index, call_id=one) for index, one in enumerate("ab")]
+    async with running("langgraph", tmp_path, [said(*calls, finish("tool_calls")), DONE]) as (url, _):
+        async with serving(tmp_path, from_agui(f"{url}/{path}", agent_id="agent")) as service:
+
+            async def decide(_: Service, question: InputRequest) -> bool:
+                no: object = {"words": "Not this one."}
+                await answer(service, question.request_id, no if question.tool_call_id == "a" else True)
+                return False
+
+            events = await begin(service, decide)
+    assert text_of(events) == "It is done."
+    assert [one.result for one in of(events, ToolCallComplete)] == ["wiped sdb"]
+    assert [one.tool_call_id for one in of(events, ToolCallError)] == ["a"]
+    assert (tmp_path / "wiped").read_text() == "sdb\n"
 
 
 @pytest.mark.parametrize(

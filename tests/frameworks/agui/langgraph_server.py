@@ -20,9 +20,9 @@ async def book(city: str) -> str:
 
 app = FastAPI()
 model = ChatOpenAI(model="m", base_url=MODEL_URL, api_key="key", max_retries=0)
-middleware = [HumanInTheLoopMiddleware({"wipe": True})]
-graph = create_agent(model, [weather, fail, wipe, book], middleware=middleware, checkpointer=InMemorySaver())
-add_langgraph_fastapi_endpoint(app, LangGraphAgent(name="agent", graph=graph), "/agent")
-outcome = LangGraphAgent(name="outcome", graph=graph, emit_interrupt_outcome=True, emit_raw_events=False)
-add_langgraph_fastapi_endpoint(app, outcome, "/outcome")
+options = {"outcome": {"emit_interrupt_outcome": True, "emit_raw_events": False}}
+for name, mode in [("agent", "batched"), ("outcome", "batched"), ("per_call", "per_call")]:
+    asks = HumanInTheLoopMiddleware({"wipe": True}, interrupt_mode=mode)
+    graph = create_agent(model, [weather, fail, wipe, book], middleware=[asks], checkpointer=InMemorySaver())
+    add_langgraph_fastapi_endpoint(app, LangGraphAgent(name=name, graph=graph, **options.get(name, {})), f"/{name}")
 listen(app)
