@@ -535,6 +535,16 @@ async def test_several_questions_are_answered_together(answers: str, tmp_path: P
     assert payloads == {"i": approved, "j": {"seats": 4}}
 
 
+async def test_agent_that_asks_again_about_a_decided_call_ends_with_an_error(tmp_path: Path) -> None:
+    """Agent Framework does so if of several calls of one answer only some are allowed."""
+    again = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL]})
+    async with OpenAIServer([sse(*called(), again), sse(again)]) as endpoint:
+        agent = from_agui(f"{endpoint.base_url}/chat/completions", agent_id="agent")
+        async with serving(tmp_path, agent) as service:
+            events = await service.events_with_answer(asked("Hi", run_id="r"), False)
+    assert "allow or refuse all calls of an answer" in lines(events)[-1]
+
+
 async def test_run_whose_server_is_killed_ends_and_is_not_sent_again(tmp_path: Path) -> None:
     def endless() -> Iterator[bytes]:
         yield from sse(*called(), cut=True).body
