@@ -29,7 +29,19 @@ from callboard_protocol import (
     ToolStatus,
     Usage,
 )
-from tests.fakes.openai_server import Answer, Chunks, OpenAIServer, Raw, Refusal, Script, Silence, call, finish, text
+from tests.fakes.openai_server import (
+    Answer,
+    Chunks,
+    OpenAIServer,
+    Raw,
+    Refusal,
+    Script,
+    Silence,
+    call,
+    finish,
+    text,
+    usage,
+)
 from tests.frameworks.agui.installed import HERE, python_of
 from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
 from tests.serving import Service, numbered, request, serving
@@ -103,7 +115,7 @@ async def test_text_and_calls_are_shown_and_the_next_turn_gets_them(framework: s
             assert end.result == "Rain in Rome"
             assert (text_of(events), events[-1]) == ("I look. It rains.", Done())
             made = {"id": "call_a", "type": "function", "function": {"name": "weather", "arguments": arguments}}
-            before = [
+            before: list[dict[str, Any]] = [
                 {"role": "user", "content": "How is Rome?"},
                 {"role": "assistant", "content": "I look. ", "tool_calls": [made]},
                 {"role": "tool", "tool_call_id": "call_a", "content": "shortened by the client"},
@@ -394,7 +406,10 @@ async def test_what_endpoints_send_in_other_ways_is_read(quirk: str, tmp_path: P
         url = f"{endpoint.base_url}/chat/completions"
         async with serving(tmp_path, from_agui(url, agent_id="agent")) as service:
             events = await service.events(asked("Hi"))
+            await service.state.runs.close()
+            counted = await service.state.store.usage("ann").today()
     assert lines(events) == [line.replace("URL", url) for line in expected]
+    assert counted.tokens == (8 if "usage 6 2" in expected else 0)
 
 
 KEY = "sk-very-secret-key"
@@ -443,7 +458,9 @@ async def test_endpoint_that_does_not_answer_as_it_should_is_told_with_what_to_d
     async with OpenAIServer([refusal]) as endpoint:
         url = f"{endpoint.base_url}/chat/completions"
         agent = from_agui(
-            f"{url}?tenant=a", agent_id="agent", headers=lambda run: {"X-Api-Key": f"{KEY}", "X-User": run.user.id}
+            f"{url}?tenant=a",
+            agent_id="agent",
+            headers=lambda run: {"X-Api-Key": KEY, "X-User": str(run.user and run.user.id)},
         )
         async with serving(tmp_path, agent) as service:
             events = await service.events(asked("Hi"))
@@ -562,12 +579,13 @@ async def test_run_whose_server_is_killed_ends_and_is_not_sent_again(tmp_path: P
                 async with serving(tmp_path / "next", agent()) as second:
                     events = await events_of_run(second)
         assert [one.code for one in of(events, ToolCallError, Error)] == ["interrupted", "interrupted"]
-        assert "send the message again" in events[-1].message
+        assert "send the message again" in lines(events)[-1]
         assert len(endpoint.requests) == 1
 
 
 async def test_background_task_is_answered_by_the_servers_model(tmp_path: Path) -> None:
-    async with OpenAIServer([said(text("A title"), finish("stop"))]) as model:
+    async with OpenAIServer([said(text("A title"), finish("stop"), usage(5, 2))]) as model:
         agent = from_agui("http://127.0.0.1:9/agent", agent_id="agent")
         async with serving(tmp_path, agent, model_base_url=model.base_url, model="m") as service:
-            assert text_of(await service.events(asked("Name this chat", task="title_generation"))) == "A title"
+            events = await service.events(asked("Name this chat", task="title_generation"))
+    assert lines(events) == ["say A title", "usage 5 2"]

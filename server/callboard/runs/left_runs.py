@@ -380,9 +380,8 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
         if not isinstance(agent, Agent):
             can_wait = getattr(agent, "calls_can_wait", False) and not call.start.parent_call_id
             # While one call waits at the framework's own server, none of the others runs.
-            return can_wait and (
-                call_id in left.unapproved or (getattr(agent, "keeps_runs", False) and left.unapproved)
-            )
+            waits = bool(left.unapproved) if getattr(agent, "keeps_runs", False) else call_id in left.unapproved
+            return can_wait and waits
         tool = tools.get(call.name)
         if tool is None:
             return call.name in openwebui_tools

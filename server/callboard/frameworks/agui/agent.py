@@ -18,6 +18,7 @@ from callboard.frameworks.agui.stream import EventTranslator
 from callboard.frameworks.questions import UNANSWERED
 from callboard.frameworks.turn import AdapterTurn
 from callboard.redaction import SECRET_NAME, secrets_in_url
+from callboard_protocol import Done
 
 Headers = Mapping[str, str]
 
@@ -99,9 +100,10 @@ class _AGUIAdapter(FrameworkAgent[Endpoint]):
                 "forwardedProps": {},
                 **(answers or {}),
             }
-            with turn.observe_request(agent.address, len(messages), 0):
+            with turn.observe_request(agent.address, len(messages), 0) as request:
                 async with aclosing(agent.stream(body, headers)) as events:
                     interrupts = list(await translator.follow(events))
+                request.usage = translator.usage
             if not interrupts:
                 return
 
@@ -109,4 +111,5 @@ class _AGUIAdapter(FrameworkAgent[Endpoint]):
         """Ask the server's own model, because AG-UI has no requests without the agent's tools."""
         async with aclosing(run_completion(turn.context)) as events:
             async for event in events:
-                turn.events.send(event)
+                if not isinstance(event, Done):
+                    turn.events.send(event)

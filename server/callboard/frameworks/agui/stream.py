@@ -10,7 +10,7 @@ from callboard.errors import AgentError
 from callboard.frameworks.agui.endpoint import Endpoint
 from callboard.frameworks.failures import DETAIL_CHARS
 from callboard.frameworks.turn import AdapterTurn, to_text
-from callboard.models import ChatDict
+from callboard.models import ChatDict, TokenUsage
 from callboard.models.messages import content_text
 
 Fields = Mapping[str, Any]
@@ -38,6 +38,8 @@ class EventTranslator:
         self.ended: set[str] = set()
         self.decided: set[str] = set()
         """The calls whose approval the agent's server has been sent."""
+        self.usage: TokenUsage | None = None
+        """The tokens of the last run."""
         self._endpoint = endpoint
         self._drafts: dict[str, ToolCall] = {}
         """The calls whose arguments are being written."""
@@ -54,6 +56,7 @@ class EventTranslator:
         Raises `AgentError` if the run fails, and the errors of the events.
         """
         self._interrupts = []
+        self.usage = None
         async for event in events:
             kind = event.get("type")
             if self._chunked and not (kind == "TOOL_CALL_CHUNK" and event.get("toolCallId") in (None, self._chunked)):
@@ -183,12 +186,10 @@ class EventTranslator:
 
     async def _finish(self, event: Fields) -> None:
         for usage in event.get("usage") or ():
-            self.turn.add_usage(
-                usage.get("inputTokens"),
-                usage.get("outputTokens"),
-                cached_tokens=usage.get("cachedInputTokens"),
-                reasoning_tokens=usage.get("reasoningTokens"),
-            )
+            counts = [usage.get(name) for name in ("inputTokens", "outputTokens")]
+            cached, reasoning = usage.get("cachedInputTokens"), usage.get("reasoningTokens")
+            added = self.turn.add_usage(*counts, cached_tokens=cached, reasoning_tokens=reasoning)
+            self.usage = added + (self.usage or TokenUsage())
         match event:
             case {"outcome": {"interrupts": [*interrupts]}}:
                 # LangGraph's servers may send each interrupt in both forms, and know both forms of an answer.
