@@ -404,7 +404,7 @@ async def test_what_endpoints_send_in_other_ways_is_read(quirk: str, tmp_path: P
     sent, expected = QUIRKS[quirk]
     async with OpenAIServer([sse(event("RUN_STARTED"), *sent)]) as endpoint:
         url = f"{endpoint.base_url}/chat/completions"
-        async with serving(tmp_path, from_agui(url, agent_id="agent")) as service:
+        async with serving(tmp_path, from_agui(url, agent_id="agent"), max_user_tokens_per_day=99) as service:
             events = await service.events(asked("Hi"))
             await service.state.runs.close()
             counted = await service.state.store.usage("ann").today()
