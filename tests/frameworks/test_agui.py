@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from callboard.agents.notices import NOTHING_SAID
 from callboard.errors import AgentError
 from callboard.frameworks.agui import from_agui
 from callboard.frameworks.agui.stream import NO_RESULT
@@ -331,6 +332,22 @@ QUIRKS: Mapping[str, tuple[Sequence[Mapping[str, Any] | str], Sequence[str]]] = 
     "a result in a snapshot of messages only, the answer too": (
         [*called(), event("MESSAGES_SNAPSHOT", messages=[RESULT, {"role": "assistant", "content": "Wet."}])],
         [ROME, "result Rain", "say Wet."],
+    ),
+    "a result that is the answer": (
+        [
+            say("I look."),
+            *called(),
+            event(
+                "RAW", event={"event": "on_chat_model_end", "data": {"output": {"type": "ai", "content": "I look."}}}
+            ),
+            event("TOOL_CALL_RESULT", toolCallId="a", content="Rain"),
+            event("MESSAGES_SNAPSHOT", messages=[RESULT]),
+        ],
+        ["say I look.", ROME, "result Rain", "say Rain"],
+    ),
+    "no answer": (
+        [say("I look."), *called(), event("RAW", event={"data": {"output": {"type": "ai", "content": "I look."}}})],
+        ["say I look.", ROME, f"result {NO_RESULT}", f"say {NOTHING_SAID}"],
     ),
     "an error of a call in a snapshot": (
         [*called(), event("MESSAGES_SNAPSHOT", messages=[{**RESULT, "error": "no sky"}]), say("Sorry.")],

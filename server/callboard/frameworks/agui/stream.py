@@ -70,8 +70,10 @@ class EventTranslator:
                     raise AgentError(
                         f"{self._endpoint.subject} sent an event {kind} that is no event of AG-UI."
                     ) from error
+        for call_id in list(self._drafts):
+            await self._start(call_id)
         if not self._interrupts:
-            for call_id in [*self.calls, *self._drafts]:
+            for call_id in self.calls:
                 await self.end(call_id, NO_RESULT)
             if not self.turn.has_text:
                 self.turn.add_text(self._last_text)
@@ -135,6 +137,8 @@ class EventTranslator:
         if call_id in self.ended or not (call := self.calls.get(call_id)):
             return
         self.ended.add(call_id)
+        # It was before the call.
+        self._last_text = ""
         text = content_text(content) or to_text(content)
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
         if error:
@@ -166,7 +170,8 @@ class EventTranslator:
             if "tool" in (message.get("role"), message.get("type")):
                 call_id = to_text(message.get("toolCallId") or message.get("tool_call_id"))
                 await self.end(call_id, message.get("content"), message.get("error"))
-        if messages and {"assistant", "ai"} & {messages[-1].get("role"), messages[-1].get("type")}:
+        # A result may be the answer, for example with `return_direct` of LangChain.
+        if messages and {"assistant", "ai", "tool"} & {messages[-1].get("role"), messages[-1].get("type")}:
             self._last_text = content_text(messages[-1].get("content"))
 
     async def _show_activity(self, event: Fields) -> None:
