@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from callboard.agents.notices import NOTHING_SAID
+from callboard.calls.approval import ANSWERED_INSTEAD
 from callboard.errors import AgentError
 from callboard.frameworks.agui import from_agui
 from callboard.frameworks.agui.stream import NO_RESULT
@@ -519,7 +520,11 @@ APPROVAL = {
     "toolCallId": "a",
     "responseSchema": {
         "type": "object",
-        "properties": {"approved": {"type": "boolean"}, "editedArgs": {"type": "object"}},
+        "properties": {
+            "approved": {"type": "boolean"},
+            "editedArgs": {"type": "object"},
+            "reason": {"type": "string"},
+        },
     },
 }
 
@@ -550,23 +555,28 @@ async def test_answer_has_no_arguments_and_the_request_has_those_of_the_agents_s
 @pytest.mark.parametrize("answers", ["approve", "words"])
 async def test_several_questions_are_answered_together(answers: str, tmp_path: Path) -> None:
     form = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
-    interrupts = [APPROVAL, {"id": "j", "reason": "input_required", "message": "How many?", "responseSchema": form}]
+    named = {"id": "k", "reason": "color", "metadata": {"reason": "metadata of the question"}}
+    interrupts = [APPROVAL, {"id": "j", "reason": "seats", "message": "How many?", "responseSchema": form}, named]
     first = sse(*called(), event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": interrupts}))
     async with OpenAIServer([first, sse(say("Done."))]) as endpoint:
         agent = from_agui(f"{endpoint.base_url}/chat/completions", agent_id="agent")
         async with serving(tmp_path, agent) as service:
-            body = asked("Hi", run_id="r")
-            async with service.client.stream("POST", "/v1/runs", json=body) as response:
+            values: dict[str, object] = {
+                "form": {"seats": 4},
+                "input": "Blue",
+                "confirmation": True if answers == "approve" else {"words": "No."},
+            }
+            questions: dict[str, str] = {}
+            async with service.client.stream("POST", "/v1/runs", json=asked("Hi", run_id="r")) as response:
                 async for _, one in numbered(response):
                     if isinstance(one, InputRequest):
-                        given = (
-                            {"seats": 4} if one.kind == "form" else True if answers == "approve" else {"words": "No."}
-                        )
-                        sent = {"request_id": one.request_id, "value": given}
+                        questions[one.kind] = one.message
+                        sent = {"request_id": one.request_id, "value": values[one.kind]}
                         await service.client.post("/v1/runs/r/input", params={"user_id": "ann"}, json=sent)
-    approved = {"approved": answers == "approve"}
+    assert "metadata of the question" in questions["input"]
     payloads = {one["interruptId"]: one["payload"] for one in endpoint.requests[1]["resume"]}
-    assert payloads == {"i": approved, "j": {"seats": 4}}
+    refused = {"approved": False, "reason": f"{ANSWERED_INSTEAD}\n\nNo."}
+    assert payloads == {"i": {"approved": True} if answers == "approve" else refused, "j": {"seats": 4}, "k": "Blue"}
 
 
 async def test_agent_that_asks_again_about_a_decided_call_ends_with_an_error(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ async def _find_calls(interrupt: ChatDict, translator: EventTranslator) -> list[
             return [await _find_call(action, known, translator) for action in actions]
         case {"value": {"type": "tool_approval", "tool_call_id": str(call_id)}} if call_id in translator.calls:
             return [call_id]
-        case {"toolCallId": str(call_id)} if call_id in translator.calls and _find_field(interrupt):
+        case {"toolCallId": str(call_id)} if call_id in translator.calls and _find_fields(interrupt):
             return [call_id]
     return []
 
@@ -111,12 +111,14 @@ async def _find_call(action: Mapping[str, Any], known: list[str], translator: Ev
     return call_id
 
 
-def _find_field(interrupt: ChatDict) -> str:
-    """Return the field of the payload that says whether the call may run; "" if the interrupt asks something else."""
-    schema = interrupt.get("responseSchema")
-    fields = schema.get("properties") if isinstance(schema, Mapping) else None
-    known = [name for name in ("approved", "accepted") if name in (fields or ())]
-    return next(iter(known), "approved" if interrupt.get("reason") == "tool_call" and not fields else "")
+def _find_fields(interrupt: ChatDict) -> Sequence[str]:
+    """Return the fields of the payload that say whether the call may run, and why not; none if it is no approval."""
+    match interrupt:
+        case {"responseSchema": {"properties": {**fields}}}:
+            decision = [name for name in ("approved", "accepted") if name in fields][:1]
+            return [*decision, *(["reason"] if "reason" in fields else [])] if decision else []
+        case _:
+            return ["approved"] if interrupt.get("reason") == "tool_call" else []
 
 
 def _decide(interrupt: ChatDict, refusals: Sequence[ToolError | None]) -> object:
@@ -128,7 +130,8 @@ def _decide(interrupt: ChatDict, refusals: Sequence[ToolError | None]) -> object
         case {"type": "tool_approval"}:
             return decisions[0]
         case _:
-            return {_find_field(interrupt): refusals[0] is None}
+            values = [refusals[0] is None, *([str(refusals[0])] if refusals[0] else [])]
+            return dict(zip(_find_fields(interrupt), values, strict=False))
 
 
 def _to_fields(interrupts: Sequence[ChatDict], payloads: Sequence[object]) -> dict[str, Any]:

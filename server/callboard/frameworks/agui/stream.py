@@ -232,8 +232,13 @@ def _read_interrupt(interrupt: Fields) -> ChatDict:
     match interrupt:
         case {"metadata": {"langgraph": {"raw": value}}} if value is not None:
             pass
+        case {"message": str(value)} if value:
+            pass
+        case {"reason": reason, "metadata": {**metadata}}:
+            # Of Strands.
+            value = {"question": reason, **metadata}
         case _:
-            value = interrupt.get("message") or interrupt.get("reason")
+            value = interrupt.get("reason")
     return {**{name: interrupt.get(name) for name in ("id", "reason", "toolCallId", "responseSchema")}, "value": value}
 
 
