@@ -1,5 +1,6 @@
 """Translates the events of AG-UI runs for a turn."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -42,7 +43,8 @@ class EventTranslator:
         """The tokens of the last run."""
         self._endpoint = endpoint
         self._drafts: dict[str, ToolCall] = {}
-        """The calls whose arguments are being written."""
+        """The calls whose arguments are being written, and the pieces of the arguments."""
+        self._pieces: defaultdict[str, list[str]] = defaultdict(list)
         self._chunked = ""
         """The call of the last TOOL_CALL_CHUNK."""
         self._message_id: object = ""
@@ -102,18 +104,19 @@ class EventTranslator:
         if draft := self._drafts.get(call_id):
             self._chunked = call_id if event["type"] == "TOOL_CALL_CHUNK" else ""
             delta = to_text(event.get("delta"))
-            self._drafts[call_id] = replace(draft, arguments=draft.arguments_text + delta)
+            self._pieces[call_id].append(delta)
             self.turn.show_arguments(draft.id, name or draft.name, delta)
 
     async def _end_arguments(self, event: Fields) -> None:
         call_id = to_text(event.get("toolCallId"))
         # LangGraph's servers lose arguments that a model sends in one piece with the name: they come in a snapshot.
-        if (draft := self._drafts.get(call_id)) and draft.arguments:
+        if any(self._pieces[call_id]):
             await self._start(call_id)
 
-    async def _start(self, call_id: str) -> None:
+    async def _start(self, call_id: str, arguments: Fields | str = "") -> None:
         if draft := self._drafts.pop(call_id, None):
-            await self.start(call_id, replace(draft, arguments=draft.arguments or {}))
+            written = "".join(self._pieces.pop(call_id, ()))
+            await self.start(call_id, replace(draft, arguments=arguments or written or {}))
 
     async def start(self, call_id: str, call: ToolCall) -> None:
         """Show a call, and note it."""
@@ -163,10 +166,7 @@ class EventTranslator:
         messages = [message for message in messages if isinstance(message, Mapping)]
         for message in messages:
             for call in message.get("toolCalls") or message.get("tool_calls") or ():
-                if draft := self._drafts.get(call.get("id")):
-                    arguments = call["args"] if "args" in call else call["function"]["arguments"]
-                    self._drafts[call["id"]] = replace(draft, arguments=arguments)
-                    await self._start(call["id"])
+                await self._start(call["id"], call["args"] if "args" in call else call["function"]["arguments"])
             if "tool" in (message.get("role"), message.get("type")):
                 call_id = to_text(message.get("toolCallId") or message.get("tool_call_id"))
                 await self.end(call_id, message.get("content"), message.get("error"))
