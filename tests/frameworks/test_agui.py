@@ -24,6 +24,7 @@ from callboard_protocol import (
     Message,
     Parked,
     Reasoning,
+    Rewind,
     Status,
     ToolCallComplete,
     ToolCallError,
@@ -591,7 +592,7 @@ async def test_agent_that_asks_again_about_a_decided_call_ends_with_an_error(tmp
 
 async def test_run_whose_server_is_killed_ends_and_is_not_sent_again(tmp_path: Path) -> None:
     def endless() -> Iterator[bytes]:
-        yield from sse(*called(), cut=True).body
+        yield from sse(*called(), say("So far."), cut=True).body
         while True:
             yield b": keep-alive\n\n"
 
@@ -600,12 +601,13 @@ async def test_run_whose_server_is_killed_ends_and_is_not_sent_again(tmp_path: P
         async with serving(tmp_path / "first", agent()) as first:
             async with first.client.stream("POST", "/v1/runs", json=asked("Hi", run_id="r")) as response:
                 async for _, one in numbered(response):
-                    if isinstance(one, ToolCallStart):
+                    if isinstance(one, Message):
                         break
                 await kill(tmp_path / "first", tmp_path / "next")
                 async with serving(tmp_path / "next", agent()) as second:
                     events = await events_of_run(second)
         assert [one.code for one in of(events, ToolCallError, Error)] == ["interrupted", "interrupted"]
+        assert (text_of(events), of(events, Rewind)) == ("So far.", [])
         assert "send the message again" in lines(events)[-1]
         assert len(endpoint.requests) == 1
 

@@ -1,6 +1,11 @@
 """Released frameworks that serve agents over AG-UI, each at locked versions in a folder of the user's cache.
 
-Their requirements clash with each other and with those of the server.
+Their requirements clash with each other and with those of the server. A lock is made anew with
+
+    echo ag-ui-langgraph langchain langchain-openai fastapi uvicorn | tr ' ' '\\n' | .venv/bin/uv pip compile - \\
+        --universal --generate-hashes --no-annotate --no-header --python-version 3.11 > langgraph.txt
+
+and so on: `agent-framework-ag-ui agent-framework-openai`, `llama-index-protocols-ag-ui llama-index-llms-openai-like`.
 """
 
 import sys
