@@ -580,14 +580,26 @@ async def test_several_questions_are_answered_together(answers: str, tmp_path: P
     assert payloads == {"i": {"approved": True} if answers == "approve" else refused, "j": {"seats": 4}, "k": "Blue"}
 
 
-async def test_agent_that_asks_again_about_a_decided_call_ends_with_an_error(tmp_path: Path) -> None:
-    """Agent Framework does so if of several calls of one answer only some are allowed."""
-    again = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL]})
-    async with OpenAIServer([sse(*called(), again), sse(again)]) as endpoint:
-        agent = from_agui(f"{endpoint.base_url}/chat/completions", agent_id="agent")
-        async with serving(tmp_path, agent) as service:
-            events = await service.events_with_answer(asked("Hi", run_id="r"), False)
-    assert "allow or refuse all calls of an answer" in lines(events)[-1]
+AGAIN = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL]})
+
+
+@pytest.mark.parametrize(
+    ("next_answer", "told"),
+    [
+        # Agent Framework does so if of several calls of one answer only some are allowed.
+        (AGAIN, "it asks again about a call that is decided: allow or refuse all calls of an answer"),
+        # LangGraph's servers do so if they have lost the thread.
+        (say("Done."), "it sent no result of a call that was allowed: it may have lost the thread in a restart"),
+    ],
+)
+async def test_answer_that_does_not_follow_the_approval_ends_with_an_error(
+    next_answer: Mapping[str, Any], told: str, tmp_path: Path
+) -> None:
+    async with OpenAIServer([sse(*called(), AGAIN), sse(next_answer)]) as endpoint:
+        url = f"{endpoint.base_url}/chat/completions"
+        async with serving(tmp_path, from_agui(url, agent_id="agent")) as service:
+            events = await service.events_with_answer(asked("Hi", run_id="r"), True)
+    assert lines(events)[-1] == FAILED.replace("URL", url).format(told)
 
 
 async def test_run_whose_server_is_killed_ends_and_is_not_sent_again(tmp_path: Path) -> None:

@@ -57,9 +57,10 @@ async def answer_interrupts(interrupts: Sequence[ChatDict], translator: EventTra
         translator.fail("it asks again about a call that is decided: allow or refuse all calls of an answer")
     asked = [translator.calls[call_id] for call_id in ids]
     refusals = dict(zip((call.id for call in asked), await turn.calls.approve_all(asked), strict=True))
-    for call_id, refused in refusals.items():
-        if refused:
-            turn.calls.fail(call_id, refused)
+    for key in ids:
+        if refused := refusals[translator.calls[key].id]:
+            turn.calls.fail(translator.calls[key].id, refused)
+            translator.ended.add(key)
     translator.decided.update(ids)
     for place, found in enumerate(calls):
         if found:

@@ -75,13 +75,20 @@ class EventTranslator:
         for call_id in list(self._drafts):
             await self._start(call_id)
         if not self._interrupts:
-            for call_id in self.calls:
-                await self.end(call_id, NO_RESULT)
-            if not self.turn.has_text:
-                self.turn.add_text(self._last_text)
-            if not self.turn.has_text and self._failure:
-                self.fail(self._failure)
+            await self._conclude()
         return self._interrupts
+
+    async def _conclude(self) -> None:
+        """End the calls without a result, and give the answer that no event of text has brought."""
+        if self.decided - self.ended:
+            # LangGraph's servers then run the agent without its messages.
+            self.fail("it sent no result of a call that was allowed: it may have lost the thread in a restart")
+        for call_id in self.calls:
+            await self.end(call_id, NO_RESULT)
+        if not self.turn.has_text:
+            self.turn.add_text(self._last_text)
+        if not self.turn.has_text and self._failure:
+            self.fail(self._failure)
 
     async def _add_text(self, event: Fields) -> None:
         # The agent repeats what it needs of a sub-agent's answer.
