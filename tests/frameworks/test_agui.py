@@ -336,19 +336,24 @@ QUIRKS: Mapping[str, tuple[Sequence[Mapping[str, Any] | str], Sequence[str]]] = 
         [ROME, "result Rain", "say Wet."],
     ),
     "a result that is the answer": (
+        [say("I look."), *called(), event("MESSAGES_SNAPSHOT", messages=[RESULT])],
+        ["say I look.", ROME, "result Rain", "say Rain"],
+    ),
+    "an answer in a snapshot only, without the result": (
+        [*called(), event("MESSAGES_SNAPSHOT", messages=[{"role": "assistant", "content": "Wet."}])],
+        [ROME, f"result {NO_RESULT}", "say Wet."],
+    ),
+    "no answer": (
         [
             say("I look."),
             *called(),
             event(
-                "RAW", event={"event": "on_chat_model_end", "data": {"output": {"type": "ai", "content": "I look."}}}
+                "RAW",
+                event={
+                    "data": {"output": {"type": "ai", "content": "I look.", "tool_calls": [{"id": "a", "args": {}}]}}
+                },
             ),
-            event("TOOL_CALL_RESULT", toolCallId="a", content="Rain"),
-            event("MESSAGES_SNAPSHOT", messages=[RESULT]),
         ],
-        ["say I look.", ROME, "result Rain", "say Rain"],
-    ),
-    "no answer": (
-        [say("I look."), *called(), event("RAW", event={"data": {"output": {"type": "ai", "content": "I look."}}})],
         ["say I look.", ROME, f"result {NO_RESULT}", f"say {NOTHING_SAID}"],
     ),
     "an error of a call in a snapshot": (

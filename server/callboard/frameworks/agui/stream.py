@@ -147,8 +147,6 @@ class EventTranslator:
         if call_id in self.ended or not (call := self.calls.get(call_id)):
             return
         self.ended.add(call_id)
-        # It was before the call.
-        self._last_text = ""
         text = content_text(content) or to_text(content)
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
         if error:
@@ -177,9 +175,12 @@ class EventTranslator:
             if "tool" in (message.get("role"), message.get("type")):
                 call_id = to_text(message.get("toolCallId") or message.get("tool_call_id"))
                 await self.end(call_id, message.get("content"), message.get("error"))
-        # A result may be the answer, for example with `return_direct` of LangChain.
-        if messages and {"assistant", "ai", "tool"} & {messages[-1].get("role"), messages[-1].get("type")}:
-            self._last_text = content_text(messages[-1].get("content"))
+        match messages:
+            case [*_, {"toolCalls": [_, *_]} | {"tool_calls": [_, *_]}]:
+                self._last_text = ""
+            # A result may be the answer, for example with `return_direct` of LangChain.
+            case [*_, {"role": "assistant" | "tool"} | {"type": "ai" | "tool"} as last]:
+                self._last_text = content_text(last.get("content"))
 
     async def _show_activity(self, event: Fields) -> None:
         match event:
