@@ -214,19 +214,6 @@ async def test_question_of_a_tool_is_asked_with_its_options(
         assert text_of(events).endswith(UNANSWERED)
 
 
-@pytest.mark.needs("downloads")
-async def test_agent_with_a_memory_of_its_own_gets_the_last_message_and_no_user_gets_another_ones_thread(
-    tmp_path: Path,
-) -> None:
-    async with running("langgraph", tmp_path, lambda _: said(text("Yes."), finish("stop"))) as (url, model):
-        agent = from_agui(f"{url}/agent", agent_id="agent", history="own")
-        async with serving(tmp_path, agent) as service:
-            for number, user in enumerate(["ann", "ann", "bob"]):
-                await service.events({**asked(f"{user} {number}"), "user": {"id": user}})
-    sent = [[message["content"] for message in request["messages"]] for request in model.requests]
-    assert sent == [["ann 0"], ["ann 0", "Yes.", "ann 1"], ["bob 2"]]
-
-
 def sse(*events: Mapping[str, Any] | str, cut: bool = False, **headers: str) -> Raw:
     """An answer with these events, and RUN_FINISHED unless the last one says how the run ends; a text is sent as is."""
     if not cut and not (isinstance(events[-1], dict) and str(events[-1]["type"]).startswith("RUN_")):
@@ -279,6 +266,7 @@ def lines(events: list[Event]) -> list[str]:
 ROME = "call weather {'city': 'Rome'}"
 FAILED = "error The agent at URL failed: {}. Look at the log of its server."
 RESULT = {"role": "tool", "toolCallId": "a", "content": "Rain"}
+CALL = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
 QUIRKS: Mapping[str, tuple[Sequence[Mapping[str, Any] | str], Sequence[str]]] = {
     "a thought, in both forms": (
         [
@@ -335,6 +323,23 @@ QUIRKS: Mapping[str, tuple[Sequence[Mapping[str, Any] | str], Sequence[str]]] = 
         [*called(), event("MESSAGES_SNAPSHOT", messages=[RESULT, {"role": "assistant", "content": "Wet."}])],
         [ROME, "result Rain", "say Wet."],
     ),
+    "a call in a snapshot only, with the id of a call of an earlier turn": (
+        [
+            event(
+                "MESSAGES_SNAPSHOT",
+                messages=[
+                    {"role": "user", "content": "Hello?"},
+                    {"role": "assistant", "toolCalls": [{**CALL, "function": {"name": "weather", "arguments": "{}"}}]},
+                    {**RESULT, "content": "Sun"},
+                    {"role": "user", "content": "Hi"},
+                    {"role": "assistant", "toolCalls": [CALL]},
+                ],
+            ),
+            event("TOOL_CALL_RESULT", toolCallId="a", content="Rain"),
+            say("Wet."),
+        ],
+        [ROME, "result Rain", "say Wet."],
+    ),
     "a result that is the answer": (
         [say("I look."), *called(), event("MESSAGES_SNAPSHOT", messages=[RESULT])],
         ["say I look.", ROME, "result Rain", "say Rain"],
@@ -383,8 +388,8 @@ QUIRKS: Mapping[str, tuple[Sequence[Mapping[str, Any] | str], Sequence[str]]] = 
     "no result at all": ([*called(), say("Done.")], [ROME, "say Done.", f"result {NO_RESULT}"]),
     "the text of a sub-agent": ([{**say("I, the helper."), "subagentRunId": "s"}, say("Done.")], ["say Done."]),
     "an event that is none": (
-        [event("MESSAGES_SNAPSHOT", messages=[{"role": "assistant", "toolCalls": "?"}])],
-        ["error The AG-UI endpoint URL sent an event MESSAGES_SNAPSHOT that is no event of AG-UI."],
+        [event("MESSAGES_SNAPSHOT", messages=[{"role": "assistant", "toolCalls": [1]}])],
+        ["error The agent at URL sent an event MESSAGES_SNAPSHOT that is no event of AG-UI."],
     ),
     "activities and tokens": (
         [
@@ -392,7 +397,9 @@ QUIRKS: Mapping[str, tuple[Sequence[Mapping[str, Any] | str], Sequence[str]]] = 
             event("ACTIVITY_SNAPSHOT", messageId="x", activityType="SEARCH", content={"message": "Searching"}),
             event("ACTIVITY_SNAPSHOT", messageId="y", activityType="PLAN", content={"steps": []}),
             say("Done."),
-            event("RUN_FINISHED", usage=[{"inputTokens": 5, "outputTokens": 2}, {"inputTokens": 1}]),
+            event(
+                "RUN_FINISHED", usage=[{"inputTokens": 5, "outputTokens": 2}, {"inputTokens": 1, "outputTokens": -9}]
+            ),
         ],
         ["status Searching", "status PLAN", "say Done.", "usage 6 2"],
     ),
@@ -442,13 +449,16 @@ REFUSALS: Mapping[str, tuple[Answer, str]] = {
         Refusal(401, f"wrong key {KEY}"),
         "refused the request (401): give from_agui the headers= that it accepts.",
     ),
-    "404": (Refusal(404), "answered 404: give from_agui the whole address of the agent's route."),
+    "404": (
+        Refusal(404),
+        "answered 404: give from_agui the whole address of the agent's route. Check that an agent speaks AG-UI there.",
+    ),
     "422": (
         Refusal(422, f"no messages, {KEY}"),
-        "refused the request (422): no messages, [secret]. Check that an agent speaks AG-UI there.",
+        "refused the request (422): no messages, [secret]. Change the request.",
     ),
-    "429": (Refusal(429), "is over its limit (429): refused. Wait, and ask again."),
-    "500": (Refusal(500), "failed (500): refused. Look at its log."),
+    "429": (Refusal(429), "is over its limit (429): refused. Wait, or use another model."),
+    "500": (Refusal(500), "failed: refused. Look at its endpoint's log."),
     "a redirect": (
         Raw([], {"Location": "/other/", "Content-Length": "0"}, 307),
         "redirects to ORIGIN/other/: give from_agui that address. Check that an agent speaks AG-UI there.",
@@ -471,7 +481,7 @@ REFUSALS: Mapping[str, tuple[Answer, str]] = {
     ),
     "a cut connection": (
         sse(say("Well"), cut=True, **{"Content-Length": "999"}),
-        "ended its answer in the middle. Look at its log, and ask again.",
+        "ended its answer in the middle: CutOff. Ask again, and look at its endpoint's log if it happens often.",
     ),
 }
 
@@ -489,7 +499,7 @@ async def test_endpoint_that_does_not_answer_as_it_should_is_told_with_what_to_d
         async with serving(tmp_path, agent) as service:
             events = await service.events(asked("Hi"))
     origin = endpoint.base_url.removesuffix("/v1")
-    assert lines(events)[-1] == f"error The AG-UI endpoint {url} {told.replace('ORIGIN', origin)}"
+    assert lines(events)[-1] == f"error The agent at {url} {told.replace('ORIGIN', origin)}"
     assert (endpoint.headers[0]["x-api-key"], endpoint.headers[0]["x-user"]) == (KEY, "ann")
 
 
@@ -497,7 +507,7 @@ async def test_endpoint_that_cannot_be_reached_or_is_silent_is_told(tmp_path: Pa
     async with OpenAIServer([Silence()]) as endpoint:
         url = f"{endpoint.base_url}/chat/completions"
         async with serving(tmp_path, from_agui(url, agent_id="agent", timeout_seconds=0.1)) as service:
-            assert "sent nothing for 0.1 s" in lines(await service.events(asked("Hi")))[-1]
+            assert "did not answer in time" in lines(await service.events(asked("Hi")))[-1]
     async with serving(tmp_path, from_agui(url, agent_id="agent")) as service:
         assert f"{url} cannot be reached" in lines(await service.events(asked("Hi")))[-1]
 
@@ -563,7 +573,9 @@ async def test_several_questions_are_answered_together(answers: str, tmp_path: P
     form = {"type": "object", "properties": {"seats": {"type": "integer"}}, "required": ["seats"]}
     named = {"id": "k", "reason": "color", "metadata": {"reason": "metadata of the question"}}
     interrupts = [APPROVAL, {"id": "j", "reason": "seats", "message": "How many?", "responseSchema": form}, named]
-    first = sse(*called(), event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": interrupts}))
+    finished = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": interrupts})
+    # The text is cut between the halves of a character.
+    first = sse(say("Rome \ud83c"), *called(), finished)
     async with OpenAIServer([first, sse(say("Done."))]) as endpoint:
         agent = from_agui(f"{endpoint.base_url}/chat/completions", agent_id="agent")
         async with serving(tmp_path, agent) as service:
@@ -583,6 +595,29 @@ async def test_several_questions_are_answered_together(answers: str, tmp_path: P
     payloads = {one["interruptId"]: one["payload"] for one in endpoint.requests[1]["resume"]}
     refused = {"approved": False, "reason": f"{ANSWERED_INSTEAD}\n\nNo."}
     assert payloads == {"i": {"approved": True} if answers == "approve" else refused, "j": {"seats": 4}, "k": "Blue"}
+
+
+async def test_answer_to_a_question_is_kept_while_an_approval_waits(tmp_path: Path) -> None:
+    question = {"id": "j", "reason": "seats", "message": "How many?"}
+    finished = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL, question]})
+    rest = sse(event("TOOL_CALL_RESULT", toolCallId="b", content="Mild"), say("Done."))
+    async with OpenAIServer([sse(*called(), *called(call_id="b"), finished), rest]) as endpoint:
+        agent = partial(from_agui, f"{endpoint.base_url}/chat/completions", agent_id="agent")
+        async with serving(tmp_path / "first", agent()) as first:
+
+            async def decide(service: Service, asked: InputRequest) -> bool:
+                if asked.tool_call_id:
+                    return await is_away(service, asked)
+                await answer(service, asked.request_id, "Four")
+                return False
+
+            events = await begin(first, decide)
+            await kill(tmp_path / "first", tmp_path / "next")
+        async with serving(tmp_path / "next", agent()) as second:
+            await answer(second, of(events, InputRequest)[-1].request_id, False)
+            events = await events_of_run(second)
+    assert {one["interruptId"]: one["payload"] for one in endpoint.requests[1]["resume"]}["j"] == "Four"
+    assert [one.result for one in of(events, ToolCallComplete)] == ["Mild"]
 
 
 AGAIN = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL]})

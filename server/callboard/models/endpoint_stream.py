@@ -15,6 +15,7 @@ from typing import Any
 import anyio.lowlevel
 import httpx
 
+from callboard.text import storable_json
 from callboard_protocol import Decoder, Frame, FrameTooLong
 
 MAX_CHUNK_BYTES = 16 * 1024 * 1024
@@ -204,7 +205,7 @@ async def read_events(response: httpx.Response) -> AsyncGenerator[object, None]:
     async with aclosing(_read_bytes(response)) as pieces:
         async for frame in _read_frames(b"", pieces):
             for line in _split_data(frame):
-                yield _read_json(line)
+                yield _read_json(storable_json(line.encode()).decode())
 
 
 async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:

@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from hashlib import sha256
-from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic_core import to_json
 
 from callboard.agents import RunContext
 from callboard.agents.tool_loop import run_completion
+from callboard.errors import ToolDenied
 from callboard.frameworks.adapter import FrameworkAgent, make_for_run, to_agent_id
 from callboard.frameworks.agui.endpoint import Endpoint
 from callboard.frameworks.agui.interrupts import answer_interrupts, restore_interrupts
@@ -17,7 +17,7 @@ from callboard.frameworks.agui.messages import to_messages
 from callboard.frameworks.agui.stream import EventTranslator
 from callboard.frameworks.questions import UNANSWERED
 from callboard.frameworks.turn import AdapterTurn
-from callboard.redaction import SECRET_NAME, secrets_in_url
+from callboard.redaction import SECRET_NAME
 from callboard_protocol import Done
 
 Headers = Mapping[str, str]
@@ -30,7 +30,6 @@ def from_agui(
     name: str = "",
     description: str = "",
     headers: Headers | Callable[[RunContext], Headers | Awaitable[Headers]] | None = None,
-    history: Literal["callboard", "own"] = "callboard",
     timeout_seconds: float = 300,
 ) -> FrameworkAgent[Endpoint]:
     """Return an agent of Callboard that runs an agent behind an AG-UI endpoint, of any framework.
@@ -46,9 +45,6 @@ def from_agui(
         description: A description for people.
         headers: Headers of every request, for example `{"Authorization": "Bearer …"}`, or a function of the
             `RunContext` that returns them. The values of those named like secrets are removed from events and logs.
-        history: `callboard`: each turn is a thread of its own, to which the chat as Callboard remembers it is sent.
-            `own`: the thread is the chat of this user, and only the last message is sent, for an agent that remembers
-            its threads.
         timeout_seconds: The longest silence of the endpoint during a run.
 
     Raises:
@@ -56,53 +52,37 @@ def from_agui(
     """
     endpoint = Endpoint(url, timeout_seconds)
     agent_id = agent_id or to_agent_id(endpoint.address.partition("://")[2])
-    return _AGUIAdapter(endpoint, agent_id, name, description, url, headers or {}, history)
+    agent = _AGUIAdapter(lambda _: endpoint, agent_id, name, description, openwebui_tools="none")
+    agent.headers = headers or {}
+    return agent
 
 
 class _AGUIAdapter(FrameworkAgent[Endpoint]):
     calls_can_wait = True
     keeps_runs = True
-
-    def __init__(
-        self, endpoint: Endpoint, agent_id: str, name: str, description: str, url: str, headers: Any, history: str
-    ) -> None:
-        super().__init__(lambda _: endpoint, agent_id, name, description, "end", "none")
-        self._secrets = secrets_in_url(url)
-        self._headers = headers
-        self._history = history
+    headers: Headers | Callable[[RunContext], Headers | Awaitable[Headers]]
 
     async def run_turn(self, agent: Endpoint, turn: AdapterTurn) -> None:
         context = turn.context
-        headers = self._headers if isinstance(self._headers, Mapping) else await make_for_run(self._headers, context)
+        headers = self.headers if isinstance(self.headers, Mapping) else await make_for_run(self.headers, context)
         secrets = [value for name, value in headers.items() if SECRET_NAME.search(name)]
-        context.redaction.add(*self._secrets, *(part for value in secrets for part in (value, *value.split())))
+        context.redaction.add(*agent.secrets, *(part for value in secrets for part in (value, *value.split())))
         translator = EventTranslator(turn, agent)
-        is_own = self._history == "own" and context.chat_id is not None
         # The agent is a part, because two agents may be at one address.
-        thread = [self.agent_id, context.user and context.user.id, context.chat_id if is_own else context.run_id]
-        thread_id = sha256(to_json(thread)).hexdigest()[:32]
+        thread = to_json([self.agent_id, context.user and context.user.id, context.run_id])
         interrupts = await restore_interrupts(translator)
         while True:
-            answers: dict[str, Any] | None = {}
-            if interrupts and (answers := await answer_interrupts(interrupts, translator)) is None:
+            try:
+                answers = await answer_interrupts(interrupts, translator) if interrupts else {}
+            except ToolDenied:
                 turn.add_text(UNANSWERED)
                 return
-            conversation = [*context.messages, *translator.messages]
-            first = len(context.messages) - 1 if is_own else 0
-            messages = to_messages(conversation, context.run_id)[first:]
-            body = {
-                "threadId": thread_id,
-                "runId": uuid4().hex,
-                "state": None,
-                "messages": messages,
-                "tools": [],
-                "context": [],
-                "forwardedProps": {},
-                **(answers or {}),
-            }
+            messages = to_messages([*context.messages, *translator.messages], context.run_id)
+            ids = {"threadId": sha256(thread).hexdigest()[:32], "runId": uuid4().hex}
+            body = {**ids, "state": None, "messages": messages, "tools": [], "context": [], "forwardedProps": {}}
             with turn.observe_request(agent.address, len(messages), 0) as request:
-                async with aclosing(agent.stream(body, headers)) as events:
-                    interrupts = list(await translator.follow(events))
+                async with aclosing(agent.stream(body | answers, headers)) as events:
+                    interrupts = await translator.follow(events)
                 request.usage = translator.usage
             if not interrupts:
                 return

@@ -7,18 +7,9 @@ from typing import Any
 import anyio
 import httpx
 
-from callboard.errors import (
-    AgentError,
-    ModelCutOff,
-    ModelError,
-    ModelRateLimited,
-    ModelRefused,
-    ModelTimeout,
-    ModelUnauthorized,
-    ModelUnreachable,
-)
+from callboard.errors import AgentError, ModelCutOff, ModelError, ModelUnauthorized
+from callboard.frameworks.failures import DETAIL_CHARS, model_error
 from callboard.models.endpoint_stream import (
-    REFUSAL_STATUSES,
     CutOff,
     EndpointError,
     UnreadableAnswer,
@@ -27,14 +18,12 @@ from callboard.models.endpoint_stream import (
     read_events,
     send,
 )
+from callboard.redaction import secrets_in_url
 from callboard.tls import tls_context
 
 CONNECT_TIMEOUT_SECONDS = 10
 TAIL_SECONDS = 2
 """How long the rest of an answer is read after its last event: some servers store the thread only then."""
-
-LAST_EVENTS = ("RUN_FINISHED", "RUN_ERROR")
-DETAIL_CHARS = 500
 
 
 class Endpoint:
@@ -52,7 +41,8 @@ class Endpoint:
             raise AgentError("from_agui takes the address of an AG-UI endpoint, which begins with http:// or https://.")
         self.host = self._url.netloc.decode("ascii").rpartition("@")[2]
         self.address = f"{self._url.scheme}://{self.host}{self._url.path}"
-        self.subject = f"The AG-UI endpoint {self.address}"
+        self.subject = f"The agent at {self.address}"
+        self.secrets = secrets_in_url(url)
         self._timeout_seconds = timeout_seconds
 
     async def stream(
@@ -68,58 +58,40 @@ class Endpoint:
                 request = client.build_request("POST", self._url, json=body, headers=sent)
                 response = await send(client, request, follow_redirects=False)
                 async with aclosing(response), aclosing(read_events(response)) as values:
-                    await _check(response)
+                    await self._check(response)
                     async for value in values:
                         if isinstance(value, Mapping):
                             yield value
-                            if value.get("type") in LAST_EVENTS:
+                            if value.get("type") == "RUN_FINISHED":
                                 with anyio.move_on_after(TAIL_SECONDS), suppress(Exception):
                                     async for _ in values:
                                         pass
                                 return
-        except (EndpointError, UnreadableAnswer, CutOff, httpx.HTTPError) as error:
-            raise self._to_model_error(error) from error
+        except UnreadableAnswer as error:
+            words = str(error)[:DETAIL_CHARS]
+            raise ModelError(f"{self.subject} {words}. Check that an agent speaks AG-UI there.") from error
+        except (EndpointError, CutOff, httpx.HTTPError, ValueError) as error:
+            raise model_error(error, subject=self.subject, always=True) or error from error
         raise ModelCutOff(
             f"{self.subject} ended its answer without the event RUN_FINISHED, so the answer is incomplete: look at its "
             "log, and ask again."
         )
 
-    def _to_model_error(self, error: Exception) -> ModelError:
-        detail = " ".join(str(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
-        made: tuple[type[ModelError], str]
-        match error:
-            case EndpointError(status=401 | 403 as status):
+    async def _check(self, response: httpx.Response) -> None:
+        """Raise an error unless the response may be a stream of events."""
+        if response.has_redirect_location:
+            # Not followed: the headers may be secret.
+            location = response.url.join(response.headers["Location"])
+            raise UnreadableAnswer(f"redirects to {location}: give from_agui that address")
+        match response.status_code:
+            case 401 | 403 as status:
                 # Without the endpoint's message, because some endpoints quote the key that they refuse.
-                made = ModelUnauthorized, f"refused the request ({status}): give from_agui the headers= that it accepts"
-            case EndpointError(status=404 | 405 as status):
-                made = ModelError, f"answered {status}: give from_agui the whole address of the agent's route"
-            case EndpointError(status=429):
-                made = ModelRateLimited, f"is over its limit (429): {detail}. Wait, and ask again"
-            case EndpointError(status=status) if status in REFUSAL_STATUSES:
-                made = ModelRefused, f"refused the request ({status}): {detail}. Check that an agent speaks AG-UI there"
-            case EndpointError(status=status):
-                made = ModelError, f"failed ({status or 'in its stream'}): {detail}. Look at its log"
-            case UnreadableAnswer():
-                made = ModelError, f"{detail}. Check that an agent speaks AG-UI there"
-            case CutOff():
-                made = ModelCutOff, "ended its answer in the middle. Look at its log, and ask again"
-            case httpx.ReadTimeout() | httpx.WriteTimeout():
-                advice = "Check that it runs, or give from_agui a longer timeout_seconds="
-                made = ModelTimeout, f"sent nothing for {self._timeout_seconds:g} s. {advice}"
-            case _:
-                made = ModelUnreachable, f"cannot be reached ({detail}). Check that it runs there"
-        error_class, words = made
-        return error_class(f"{self.subject} {words}.")
-
-
-async def _check(response: httpx.Response) -> None:
-    """Raise an error unless the response may be a stream of events."""
-    if response.has_redirect_location:
-        # Not followed: the headers may be secret.
-        location = response.url.join(response.headers["Location"])
-        raise UnreadableAnswer(f"redirects to {location}: give from_agui that address")
-    if not response.is_success:
-        raise await read_error(response)
-    kind = response.headers.get("Content-Type", "").partition(";")[0]
-    if kind not in ("", "text/event-stream", "text/plain"):
-        raise UnreadableAnswer(f"answered with {kind[:100]} instead of text/event-stream")
+                advice = "give from_agui the headers= that it accepts"
+                raise ModelUnauthorized(f"{self.subject} refused the request ({status}): {advice}.")
+            case 404 | 405 as status:
+                raise UnreadableAnswer(f"answered {status}: give from_agui the whole address of the agent's route")
+        if not response.is_success:
+            raise await read_error(response)
+        kind = response.headers.get("Content-Type", "").partition(";")[0]
+        if kind not in ("", "text/event-stream", "text/plain"):
+            raise UnreadableAnswer(f"answered with {kind[:100]} instead of text/event-stream")

@@ -5,6 +5,7 @@ An answer only says whether a call may run: its arguments are those that the age
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from callboard.calls import ToolCall
@@ -19,54 +20,53 @@ from callboard.models import ChatDict
 async def restore_interrupts(translator: EventTranslator) -> list[ChatDict]:
     """Return the interrupts of the calls that have waited while no server had the run; none in a new run."""
     turn = translator.turn
-    interrupts: list[ChatDict] = []
+    kept: ChatDict = {"interrupts": [], "ids": {}}
     answer = turn.take_unfinished_answer() or {"tool_calls": []}
     for call in answer["tool_calls"]:
-        kept = turn.context.provider_details.get(call["id"], {})
-        call_id = kept.get("id", call["id"])
+        kept = turn.context.provider_details.get(call["id"], {}).get("call", kept)
+    for call in answer["tool_calls"]:
+        call_id = kept["ids"].get(call["id"], call["id"])
         shown = ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
         translator.note(call_id, shown, to_text(answer.get("content")))
         await turn.calls.start(shown)
         if (result := turn.calls.earlier_results.get(call["id"])) is not None:
             await translator.end(call_id, result)
-        found = kept.get("call", {}).get("interrupt")
-        interrupts += [found] if found and found not in interrupts else []
-    return interrupts
+    return list(kept["interrupts"])
 
 
-async def answer_interrupts(interrupts: Sequence[ChatDict], translator: EventTranslator) -> dict[str, Any] | None:
-    """Ask the user, and return the fields of the next request; None if a question that is no approval has no answer.
+async def answer_interrupts(interrupts: Sequence[ChatDict], translator: EventTranslator) -> dict[str, Any]:
+    """Ask the user, and return the fields of the next request.
 
-    Approvals are asked last, because the run may end while they wait.
+    Approvals are asked last, because the run may end while they wait. Raises `ToolDenied` if another question is not
+    answered.
     """
     turn = translator.turn
-    calls = [await _find_calls(interrupt, translator) for interrupt in interrupts]
-    payloads: list[object] = []
-    for interrupt, found in zip(interrupts, calls, strict=True):
-        for call_id in found:
-            # Stored with the question, for the server that goes on.
-            kept = {"origin": translator.origin, "id": call_id, "call": {"interrupt": interrupt}}
-            turn.context.provider_details[translator.calls[call_id].id] = kept
-        try:
-            payloads.append(None if found else await _ask(interrupt, translator))
-        except ToolDenied:
-            return None
-    ids = [call_id for found in calls for call_id in found]
-    if translator.decided.intersection(ids):
+    found = [await _find_calls(interrupt, translator) for interrupt in interrupts]
+    for interrupt, call_ids in zip(interrupts, found, strict=True):
+        if not call_ids and "payload" not in interrupt:
+            interrupt["payload"] = await _ask(interrupt, translator)
+    asked = {call_id: translator.calls[call_id] for call_id in chain.from_iterable(found)}
+    if translator.decided.intersection(asked):
         # Agent Framework 1.7 does so if of several calls only some are allowed, and has then run none.
         translator.fail("it asks again about a call that is decided: allow or refuse all calls of an answer")
-    asked = [translator.calls[call_id] for call_id in ids]
-    refusals = dict(zip((call.id for call in asked), await turn.calls.approve_all(asked), strict=True))
-    for key in ids:
-        if refused := refusals[translator.calls[key].id]:
-            turn.calls.fail(translator.calls[key].id, refused)
-            translator.ended.add(key)
-    translator.decided.update(ids)
-    for place, found in enumerate(calls):
-        if found:
-            decided = [refusals[translator.calls[call_id].id] for call_id in found]
-            payloads[place] = _decide(interrupts[place], decided)
-    return _to_fields(interrupts, payloads)
+    # Stored with each question, for the server that goes on.
+    ids = {call.id: call_id for call_id, call in translator.calls.items()}
+    kept = {"origin": translator.origin, "call": {"interrupts": interrupts, "ids": ids}}
+    turn.context.provider_details.update((call.id, kept) for call in asked.values())
+    refusals = dict(zip(asked, await turn.calls.approve_all(list(asked.values())), strict=True))
+    for call_id, refused in refusals.items():
+        if refused:
+            turn.calls.fail(asked[call_id].id, refused)
+            translator.ended.add(call_id)
+    translator.decided.update(asked)
+    for interrupt, call_ids in zip(interrupts, found, strict=True):
+        if call_ids:
+            interrupt["payload"] = _decide(interrupt, [refusals[call_id] for call_id in call_ids])
+    answers = {interrupt["id"]: interrupt["payload"] for interrupt in interrupts}
+    if interrupts[0].get("command"):
+        # LangGraph's own way, which its older servers need, and which is the only one for several answers at once.
+        return {"forwardedProps": {"command": {"resume": answers if interrupts[0]["id"] else interrupts[0]["payload"]}}}
+    return {"resume": [{"interruptId": one, "status": "resolved", "payload": answers[one]} for one in answers]}
 
 
 async def _ask(interrupt: ChatDict, translator: EventTranslator) -> object:
@@ -88,9 +88,10 @@ async def _find_calls(interrupt: ChatDict, translator: EventTranslator) -> list[
             # LangChain's middleware names no ids.
             known = [key for key in translator.calls if key not in translator.ended]
             return [await _find_call(action, known, translator) for action in actions]
-        case {"value": {"type": "tool_approval", "tool_call_id": str(call_id)}} if call_id in translator.calls:
-            return [call_id]
-        case {"toolCallId": str(call_id)} if call_id in translator.calls and _find_fields(interrupt):
+        case {"value": {"type": "tool_approval", "tool_call_id": str(call_id)}} | {
+            "toolCallId": str(call_id),
+            "responseSchema": {"properties": {"approved": _}},
+        } if call_id in translator.calls:
             return [call_id]
     return []
 
@@ -112,37 +113,14 @@ async def _find_call(action: Mapping[str, Any], known: list[str], translator: Ev
     return call_id
 
 
-def _find_fields(interrupt: ChatDict) -> Sequence[str]:
-    """Return the fields of the payload that say whether the call may run, and why not; none if it is no approval."""
-    match interrupt:
-        case {"responseSchema": {"properties": {**fields}}}:
-            decision = [name for name in ("approved", "accepted") if name in fields][:1]
-            return [*decision, *(["reason"] if "reason" in fields else [])] if decision else []
-        case _:
-            return ["approved"] if interrupt.get("reason") == "tool_call" else []
-
-
 def _decide(interrupt: ChatDict, refusals: Sequence[ToolError | None]) -> object:
     """Return the payload of an approval. It has no arguments."""
     decisions = [{"type": "reject", "message": str(error)} if error else {"type": "approve"} for error in refusals]
-    match interrupt["value"]:
-        case {"action_requests": _}:
+    match interrupt:
+        case {"value": {"action_requests": _}}:
             return {"decisions": decisions}
-        case {"type": "tool_approval"}:
+        case {"value": {"type": "tool_approval"}}:
             return decisions[0]
-        case _:
-            values = [refusals[0] is None, *([str(refusals[0])] if refusals[0] else [])]
-            return dict(zip(_find_fields(interrupt), values, strict=False))
-
-
-def _to_fields(interrupts: Sequence[ChatDict], payloads: Sequence[object]) -> dict[str, Any]:
-    ids = [interrupt.get("id") for interrupt in interrupts]
-    answers = list(zip(ids, payloads, strict=True))
-    entries = [{"interruptId": one, "status": "resolved", "payload": payload} for one, payload in answers]
-    if not any(interrupt.get("command") for interrupt in interrupts):
-        return {"resume": entries}
-    # LangGraph's own way, which its older servers need, and which is the only one for several answers at once.
-    if len(ids) > 1:
-        return {"forwardedProps": {"command": {"resume": dict(answers)}}}
-    command = {"resume": payloads[0], "interruptEvent": interrupts[0]["value"]}
-    return {"forwardedProps": {"command": command}, **({"resume": entries} if ids[0] else {})}
+        case {"responseSchema": {"properties": {"reason": _}}} if refusals[0]:
+            return {"approved": False, "reason": str(refusals[0])}
+    return {"approved": refusals[0] is None}

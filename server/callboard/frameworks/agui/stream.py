@@ -1,6 +1,5 @@
 """Translates the events of AG-UI runs for a turn."""
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -12,6 +11,7 @@ from callboard.frameworks.agui.endpoint import Endpoint
 from callboard.frameworks.failures import DETAIL_CHARS
 from callboard.frameworks.turn import AdapterTurn, to_text
 from callboard.models import ChatDict, TokenUsage
+from callboard.models.chunks import read_count
 from callboard.models.messages import content_text
 
 Fields = Mapping[str, Any]
@@ -42,9 +42,8 @@ class EventTranslator:
         self.usage: TokenUsage | None = None
         """The tokens of the last run."""
         self._endpoint = endpoint
-        self._drafts: dict[str, ToolCall] = {}
+        self._drafts: dict[str, tuple[ToolCall, list[str]]] = {}
         """The calls whose arguments are being written, and the pieces of the arguments."""
-        self._pieces: defaultdict[str, list[str]] = defaultdict(list)
         self._chunked = ""
         """The call of the last TOOL_CALL_CHUNK."""
         self._message_id: object = ""
@@ -105,25 +104,28 @@ class EventTranslator:
 
     async def _add_arguments(self, event: Fields) -> None:
         call_id = to_text(event.get("toolCallId")) or self._chunked
-        name = to_text(event.get("toolCallName"))
-        if name and name not in CLIENT_TOOLS and call_id not in {"", *self.calls, *self._drafts}:
-            self._drafts[call_id] = ToolCall(self.turn.claim_call_id(call_id), name, "")
-        if draft := self._drafts.get(call_id):
+        self._draft(call_id, to_text(event.get("toolCallName")))
+        if found := self._drafts.get(call_id):
             self._chunked = call_id if event["type"] == "TOOL_CALL_CHUNK" else ""
-            delta = to_text(event.get("delta"))
-            self._pieces[call_id].append(delta)
-            self.turn.show_arguments(draft.id, name or draft.name, delta)
+            draft, pieces = found
+            pieces.append(to_text(event.get("delta")))
+            self.turn.show_arguments(draft.id, draft.name, pieces[-1])
+
+    def _draft(self, call_id: str, name: str) -> None:
+        """Note a call whose arguments follow. LangGraph's servers send calls again after an interrupt."""
+        if call_id and name and name not in CLIENT_TOOLS and not (call_id in self.calls or call_id in self._drafts):
+            self._drafts[call_id] = ToolCall(self.turn.claim_call_id(call_id), name), []
 
     async def _end_arguments(self, event: Fields) -> None:
         call_id = to_text(event.get("toolCallId"))
         # LangGraph's servers lose arguments that a model sends in one piece with the name: they come in a snapshot.
-        if any(self._pieces[call_id]):
+        if call_id in self._drafts and any(self._drafts[call_id][1]):
             await self._start(call_id)
 
     async def _start(self, call_id: str, arguments: Fields | str = "") -> None:
-        if draft := self._drafts.pop(call_id, None):
-            written = "".join(self._pieces.pop(call_id, ()))
-            await self.start(call_id, replace(draft, arguments=arguments or written or {}))
+        if found := self._drafts.pop(call_id, None):
+            draft, pieces = found
+            await self.start(call_id, replace(draft, arguments=arguments or "".join(pieces) or {}))
 
     async def start(self, call_id: str, call: ToolCall) -> None:
         """Show a call, and note it."""
@@ -167,20 +169,29 @@ class EventTranslator:
             case {"data": {"output": message}}:
                 messages = [message]
             case _:
-                messages = []
-        messages = [message for message in messages if isinstance(message, Mapping)]
+                return
+        calls: list[Fields] = []
+        results: list[Fields] = []
         for message in messages:
-            for call in message.get("toolCalls") or message.get("tool_calls") or ():
-                await self._start(call["id"], call["args"] if "args" in call else call["function"]["arguments"])
-            if "tool" in (message.get("role"), message.get("type")):
-                call_id = to_text(message.get("toolCallId") or message.get("tool_call_id"))
-                await self.end(call_id, message.get("content"), message.get("error"))
-        match messages:
-            case [*_, {"toolCalls": [_, *_]} | {"tool_calls": [_, *_]}]:
-                self._last_text = ""
-            # A result may be the answer, for example with `return_direct` of LangChain.
-            case [*_, {"role": "assistant" | "tool"} | {"type": "ai" | "tool"} as last]:
-                self._last_text = content_text(last.get("content"))
+            match message:
+                case {"role": "user"} | {"type": "human"}:
+                    # Calls of earlier turns may have the same ids.
+                    calls, results, self._last_text = [], [], ""
+                case {"toolCalls": [_, *_] as made} | {"tool_calls": [_, *_] as made}:
+                    calls += made
+                    self._last_text = ""
+                case {"role": "tool" | "assistant"} | {"type": "tool" | "ai"}:
+                    # A result may be the answer, for example with `return_direct` of LangChain.
+                    results.append(message)
+                    self._last_text = content_text(message.get("content"))
+        for call in calls:
+            function = call.get("function", call)
+            if "messages" in found:
+                self._draft(call["id"], function["name"])
+            await self._start(call["id"], function["args"] if "args" in function else function["arguments"])
+        for result in results:
+            call_id = to_text(result.get("toolCallId") or result.get("tool_call_id"))
+            await self.end(call_id, result.get("content"), result.get("error"))
 
     async def _show_activity(self, event: Fields) -> None:
         match event:
@@ -199,9 +210,9 @@ class EventTranslator:
 
     async def _finish(self, event: Fields) -> None:
         for usage in event.get("usage") or ():
-            counts = [usage.get(name) for name in ("inputTokens", "outputTokens")]
-            cached, reasoning = usage.get("cachedInputTokens"), usage.get("reasoningTokens")
-            added = self.turn.add_usage(*counts, cached_tokens=cached, reasoning_tokens=reasoning)
+            names = ("inputTokens", "outputTokens", "cachedInputTokens", "reasoningTokens")
+            read, written, cached, reasoning = (read_count(usage, name) for name in names)
+            added = self.turn.add_usage(read, written, cached_tokens=cached, reasoning_tokens=reasoning)
             self.usage = added + (self.usage or TokenUsage())
         match event:
             case {"outcome": {"interrupts": [*interrupts]}}:
@@ -220,9 +231,10 @@ class EventTranslator:
 
 _HANDLERS = {
     **dict.fromkeys(("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CHUNK"), EventTranslator._add_text),
-    "REASONING_MESSAGE_CONTENT": EventTranslator._add_reasoning,
-    "REASONING_MESSAGE_CHUNK": EventTranslator._add_reasoning,
-    "THINKING_TEXT_MESSAGE_CONTENT": EventTranslator._add_reasoning,
+    **dict.fromkeys(
+        ("REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_CHUNK", "THINKING_TEXT_MESSAGE_CONTENT"),
+        EventTranslator._add_reasoning,
+    ),
     **dict.fromkeys(("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_CHUNK"), EventTranslator._add_arguments),
     "TOOL_CALL_END": EventTranslator._end_arguments,
     "TOOL_CALL_RESULT": EventTranslator._read_result,
@@ -253,12 +265,8 @@ def _read_interrupt(interrupt: Fields) -> ChatDict:
 def _find_error(found: object) -> str:
     """Return the error in a raw event or a state, "" if there is none."""
     match found:
-        case {"error": {"message": str(message)}} if message:
-            return message
-        case {"error": error} if error:
+        case {"error": {"message": error}} | {"error": error} | {"type": "error", "message": error} if error:
             return to_text(error)
         case {"event": str(name), "data": data} if "error" in name:
             return _find_error(data) or to_text(data)
-        case {"type": str(name), "message": str(message)} if "error" in name.lower():
-            return message
     return ""
