@@ -257,7 +257,9 @@ class Recorder:
                 changes: Sequence[RowChange] = ()
                 if isinstance(event, InputRequest) and event.tool_call_id:
                     self._note_question(event.tool_call_id, event.request_id)
-                    changes = self._store_details(event.tool_call_id)
+                    # An agent may learn after the start of a call what another server must know to go on with it.
+                    details = self._redaction.value(self.provider_details.get(event.tool_call_id, {}))
+                    changes = self._rows.change_details(event.tool_call_id, details) if self._rows else ()
                 self.earlier_sources.exclude_sent(event)
                 self._text.send_after_text(await redact_event(event, self._redaction), changes)
             case _:
@@ -351,11 +353,6 @@ class Recorder:
         """Remember the newest question about the approval of a call: after changes that do not fit there is another."""
         if is_approval(request_id) or tool_call_id in self._asked_about:
             self._asked_about[tool_call_id] = request_id
-
-    def _store_details(self, call_id: str) -> Sequence[RowChange]:
-        """Store what the server that goes on with an asked call must know: an agent may learn it after the start."""
-        details = self._redaction.value(self.provider_details.get(call_id, {}))
-        return self._rows.change_details(call_id, details) if self._rows and details else ()
 
     async def _record_status(self, call: OpenCall, event: ToolStatus) -> None:
         throttle = self._throttles.get(call.tool_call_id)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from hashlib import sha256
+from typing import Any
 from uuid import uuid4
 
 from pydantic_core import to_json
@@ -79,7 +80,14 @@ class _AGUIAdapter(FrameworkAgent[Endpoint]):
                 return
             messages = to_messages([*context.messages, *translator.messages], context.run_id)
             ids = {"threadId": sha256(thread).hexdigest()[:32], "runId": uuid4().hex}
-            body = {**ids, "state": None, "messages": messages, "tools": [], "context": [], "forwardedProps": {}}
+            body: dict[str, Any] = {
+                **ids,
+                "state": None,
+                "messages": messages,
+                "tools": [],
+                "context": [],
+                "forwardedProps": {},
+            }
             with turn.observe_request(agent.address, len(messages), 0) as request:
                 async with aclosing(agent.stream(body | answers, headers)) as events:
                     interrupts = await translator.follow(events)

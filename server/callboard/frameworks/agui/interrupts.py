@@ -10,7 +10,7 @@ from typing import Any
 
 from callboard.calls import ToolCall
 from callboard.calls.call import read_object
-from callboard.errors import ToolDenied, ToolError
+from callboard.errors import ToolError
 from callboard.frameworks.agui.stream import EventTranslator
 from callboard.frameworks.questions import ask_question
 from callboard.frameworks.turn import to_text
@@ -44,14 +44,18 @@ async def answer_interrupts(interrupts: Sequence[ChatDict], translator: EventTra
     found = [await _find_calls(interrupt, translator) for interrupt in interrupts]
     for interrupt, call_ids in zip(interrupts, found, strict=True):
         if not call_ids and "payload" not in interrupt:
-            interrupt["payload"] = await _ask(interrupt, translator)
+            call = translator.calls.get(to_text(interrupt.get("toolCallId")))
+            call_id = call.id if call else None
+            interrupt["payload"] = await ask_question(
+                turn, interrupt["value"], interrupt.get("responseSchema"), call_id
+            )
     asked = {call_id: translator.calls[call_id] for call_id in chain.from_iterable(found)}
     if translator.decided.intersection(asked):
         # Agent Framework 1.7 does so if of several calls only some are allowed, and has then run none.
         translator.fail("it asks again about a call that is decided: allow or refuse all calls of an answer")
     # Stored with each question, for the server that goes on.
     ids = {call.id: call_id for call_id, call in translator.calls.items()}
-    kept = {"origin": translator.origin, "call": {"interrupts": interrupts, "ids": ids}}
+    kept = {"call": {"interrupts": interrupts, "ids": ids}}
     turn.context.provider_details.update((call.id, kept) for call in asked.values())
     refusals = dict(zip(asked, await turn.calls.approve_all(list(asked.values())), strict=True))
     for call_id, refused in refusals.items():
@@ -67,18 +71,6 @@ async def answer_interrupts(interrupts: Sequence[ChatDict], translator: EventTra
         # LangGraph's own way, which its older servers need, and which is the only one for several answers at once.
         return {"forwardedProps": {"command": {"resume": answers if interrupts[0]["id"] else interrupts[0]["payload"]}}}
     return {"resume": [{"interruptId": one, "status": "resolved", "payload": answers[one]} for one in answers]}
-
-
-async def _ask(interrupt: ChatDict, translator: EventTranslator) -> object:
-    """Ask a question that is no approval. Raises `ToolDenied` if it is not answered."""
-    call = translator.calls.get(to_text(interrupt.get("toolCallId")))
-    try:
-        call_id = call.id if call else None
-        return await ask_question(translator.turn, interrupt["value"], interrupt.get("responseSchema"), call_id)
-    except ToolDenied as unanswered:
-        if call:
-            translator.turn.calls.fail(call.id, unanswered)
-        raise
 
 
 async def _find_calls(interrupt: ChatDict, translator: EventTranslator) -> list[str]:
@@ -97,19 +89,17 @@ async def _find_calls(interrupt: ChatDict, translator: EventTranslator) -> list[
 
 
 async def _find_call(action: Mapping[str, Any], known: list[str], translator: EventTranslator) -> str:
-    """Return the id of the call that an action is about, and remove it from `known`; a new call if there is none."""
+    """Return the id of the call that an action is about, and remove it from `known`."""
     calls = translator.calls
     named = [key for key in known if calls[key].name == action["name"]]
     same = [key for key in named if read_object(calls[key].arguments) == action["args"]]
-    call_id = next(iter([*same, *named]), None)
-    if call_id is None:
-        call_id = translator.turn.claim_call_id(None)
-        await translator.start(call_id, ToolCall(call_id, action["name"], action["args"]))
-    else:
-        known.remove(call_id)
-        # Code of the agent may have changed the arguments since its model wrote them.
-        await translator.turn.calls.change_arguments(calls[call_id].id, action["args"])
-        calls[call_id] = replace(calls[call_id], arguments=action["args"])
+    if not named:
+        translator.fail(f"it asks about a call of {action['name']} that it has not sent")
+    call_id = (same or named)[0]
+    known.remove(call_id)
+    # Code of the agent may have changed the arguments since its model wrote them.
+    await translator.turn.calls.change_arguments(calls[call_id].id, action["args"])
+    calls[call_id] = replace(calls[call_id], arguments=action["args"])
     return call_id
 
 

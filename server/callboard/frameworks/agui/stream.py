@@ -1,6 +1,6 @@
 """Translates the events of AG-UI runs for a turn."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -30,8 +30,6 @@ class EventTranslator:
 
     def __init__(self, turn: AdapterTurn, endpoint: Endpoint) -> None:
         self.turn = turn
-        self.origin = [endpoint.address, ""]
-        """The source of what is stored with calls, as in `ProviderDetails`."""
         self.messages: list[ChatDict] = []
         """The calls and results of the turn, with the endpoint's ids, for the request after an interrupt."""
         self.calls: dict[str, ToolCall] = {}
@@ -51,7 +49,7 @@ class EventTranslator:
         self._last_text = ""
         self._failure = ""
 
-    async def follow(self, events: AsyncIterator[Fields]) -> Sequence[ChatDict]:
+    async def follow(self, events: AsyncIterator[Fields]) -> list[ChatDict]:
         """Translate a run until it ends, and return its interrupts, see `_read_interrupt`.
 
         Raises `AgentError` if the run fails, and the errors of the events.
@@ -64,21 +62,14 @@ class EventTranslator:
                 # Nothing else says that the last piece has come.
                 await self._start(self._chunked)
                 self._chunked = ""
-            if handler := _HANDLERS.get(to_text(kind)):
-                try:
-                    await handler(self, event)
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
-                    raise AgentError(
-                        f"{self._endpoint.subject} sent an event {kind} that is no event of AG-UI."
-                    ) from error
+            try:
+                await self._read(to_text(kind), event)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise AgentError(f"{self._endpoint.subject} sent an event {kind} that is no event of AG-UI.") from error
         for call_id in list(self._drafts):
             await self._start(call_id)
-        if not self._interrupts:
-            await self._conclude()
-        return self._interrupts
-
-    async def _conclude(self) -> None:
-        """End the calls without a result, and give the answer that no event of text has brought."""
+        if self._interrupts:
+            return self._interrupts
         if self.decided - self.ended:
             # LangGraph's servers then run the agent without its messages.
             self.fail("it sent no result of a call that was allowed: it may have lost the thread in a restart")
@@ -88,8 +79,42 @@ class EventTranslator:
             self.turn.add_text(self._last_text)
         if not self.turn.has_text and self._failure:
             self.fail(self._failure)
+        return []
 
-    async def _add_text(self, event: Fields) -> None:
+    async def _read(self, kind: str, event: Fields) -> None:  # noqa: C901
+        """Read an event. Others are ignored: steps have the names of a graph's nodes, which say nothing to a user."""
+        match kind:
+            case "TEXT_MESSAGE_START" | "TEXT_MESSAGE_CONTENT" | "TEXT_MESSAGE_CHUNK":
+                self._add_text(event)
+            case "REASONING_MESSAGE_CONTENT" | "REASONING_MESSAGE_CHUNK" | "THINKING_TEXT_MESSAGE_CONTENT":
+                self.turn.add_reasoning(to_text(event.get("delta")))
+            case "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_CHUNK":
+                self._add_arguments(event)
+            case "TOOL_CALL_END":
+                # LangGraph's servers lose arguments that a model sends in one piece with the name: a snapshot has them.
+                if any(self._drafts.get(call_id := to_text(event.get("toolCallId")), ((), ()))[1]):
+                    await self._start(call_id)
+            case "TOOL_CALL_RESULT":
+                await self.end(to_text(event.get("toolCallId")), event.get("content"))
+            case "MESSAGES_SNAPSHOT" | "STATE_SNAPSHOT" | "RAW":
+                await self._read_snapshot(event)
+            case "ACTIVITY_SNAPSHOT":
+                match event:
+                    case {"content": {"message": str(message)}} | {"activityType": str(message)}:
+                        self.turn.show_status(message)
+            case "CUSTOM" if event.get("name") == "on_interrupt":
+                # Of LangGraph's servers, with an object as JSON.
+                value, raw = event.get("value"), event.get("rawEvent")
+                read = parse_arguments(value) if isinstance(value, str) else value
+                interrupt_id = raw.get("id") if isinstance(raw, Mapping) else None
+                value = read if isinstance(read, Mapping) else value
+                self._interrupts.append({"id": interrupt_id, "value": value, "command": True})
+            case "RUN_FINISHED":
+                self._finish(event)
+            case "RUN_ERROR":
+                self.fail(to_text(event.get("message")) or self._failure or "it gave no reason")
+
+    def _add_text(self, event: Fields) -> None:
         # The agent repeats what it needs of a sub-agent's answer.
         if event.get("subagentRunId"):
             return
@@ -99,10 +124,7 @@ class EventTranslator:
             self.turn.begin_paragraph()
         self.turn.add_text(to_text(event.get("delta")))
 
-    async def _add_reasoning(self, event: Fields) -> None:
-        self.turn.add_reasoning(to_text(event.get("delta")))
-
-    async def _add_arguments(self, event: Fields) -> None:
+    def _add_arguments(self, event: Fields) -> None:
         call_id = to_text(event.get("toolCallId")) or self._chunked
         self._draft(call_id, to_text(event.get("toolCallName")))
         if found := self._drafts.get(call_id):
@@ -116,21 +138,12 @@ class EventTranslator:
         if call_id and name and name not in CLIENT_TOOLS and not (call_id in self.calls or call_id in self._drafts):
             self._drafts[call_id] = ToolCall(self.turn.claim_call_id(call_id), name), []
 
-    async def _end_arguments(self, event: Fields) -> None:
-        call_id = to_text(event.get("toolCallId"))
-        # LangGraph's servers lose arguments that a model sends in one piece with the name: they come in a snapshot.
-        if call_id in self._drafts and any(self._drafts[call_id][1]):
-            await self._start(call_id)
-
     async def _start(self, call_id: str, arguments: Fields | str = "") -> None:
         if found := self._drafts.pop(call_id, None):
             draft, pieces = found
-            await self.start(call_id, replace(draft, arguments=arguments or "".join(pieces) or {}))
-
-    async def start(self, call_id: str, call: ToolCall) -> None:
-        """Show a call, and note it."""
-        self.note(call_id, call, self.turn.draft)
-        await self.turn.calls.start(call, runs_at=self._endpoint.host)
+            call = replace(draft, arguments=arguments or "".join(pieces) or {})
+            self.note(call_id, call, self.turn.draft)
+            await self.turn.calls.start(call, runs_at=self._endpoint.host)
 
     def note(self, call_id: str, call: ToolCall, text_before: str) -> None:
         """Note a call for its result, and for the request after an interrupt."""
@@ -139,9 +152,6 @@ class EventTranslator:
         if not self.messages or self.messages[-1]["role"] == "tool":
             self.messages.append({"role": "assistant", "content": text_before, "tool_calls": []})
         self.messages[-1]["tool_calls"].append({"id": call_id, "type": "function", "function": function})
-
-    async def _read_result(self, event: Fields) -> None:
-        await self.end(to_text(event.get("toolCallId")), event.get("content"))
 
     async def end(self, call_id: str, content: object, error: object = None) -> None:
         """End a call with its result or error, once."""
@@ -193,22 +203,7 @@ class EventTranslator:
             call_id = to_text(result.get("toolCallId") or result.get("tool_call_id"))
             await self.end(call_id, result.get("content"), result.get("error"))
 
-    async def _show_activity(self, event: Fields) -> None:
-        match event:
-            case {"content": {"message": str(message)}} | {"activityType": str(message)}:
-                self.turn.show_status(message)
-
-    async def _read_custom(self, event: Fields) -> None:
-        """Read an interrupt that LangGraph's servers send as an event of their own, with an object as JSON."""
-        if event.get("name") == "on_interrupt":
-            raw = event.get("rawEvent")
-            interrupt_id = raw.get("id") if isinstance(raw, Mapping) else None
-            value = event.get("value")
-            read = parse_arguments(value) if isinstance(value, str) else value
-            value = read if isinstance(read, Mapping) else value
-            self._interrupts.append({"id": interrupt_id, "value": value, "command": True})
-
-    async def _finish(self, event: Fields) -> None:
+    def _finish(self, event: Fields) -> None:
         for usage in event.get("usage") or ():
             names = ("inputTokens", "outputTokens", "cachedInputTokens", "reasoningTokens")
             read, written, cached, reasoning = (read_count(usage, name) for name in names)
@@ -220,31 +215,10 @@ class EventTranslator:
                 is_command = bool(self._interrupts)
                 self._interrupts = [{**_read_interrupt(one), "command": is_command} for one in interrupts]
 
-    async def _raise_error(self, event: Fields) -> None:
-        self.fail(to_text(event.get("message")) or self._failure or "it gave no reason")
-
     def fail(self, reason: str) -> NoReturn:
         """End the run with the reason of the agent's server. Raises `AgentError`."""
         words = " ".join(reason[:DETAIL_CHARS].split()).rstrip(".")
-        raise AgentError(f"The agent at {self._endpoint.address} failed: {words}. Look at the log of its server.")
-
-
-_HANDLERS = {
-    **dict.fromkeys(("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CHUNK"), EventTranslator._add_text),
-    **dict.fromkeys(
-        ("REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_CHUNK", "THINKING_TEXT_MESSAGE_CONTENT"),
-        EventTranslator._add_reasoning,
-    ),
-    **dict.fromkeys(("TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_CHUNK"), EventTranslator._add_arguments),
-    "TOOL_CALL_END": EventTranslator._end_arguments,
-    "TOOL_CALL_RESULT": EventTranslator._read_result,
-    **dict.fromkeys(("MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RAW"), EventTranslator._read_snapshot),
-    "ACTIVITY_SNAPSHOT": EventTranslator._show_activity,
-    "CUSTOM": EventTranslator._read_custom,
-    "RUN_FINISHED": EventTranslator._finish,
-    "RUN_ERROR": EventTranslator._raise_error,
-}
-"""Events of other types are ignored. Names of steps are those of a graph's nodes, which say nothing to a user."""
+        raise AgentError(f"{self._endpoint.subject} failed: {words}. Look at the log of its server.")
 
 
 def _read_interrupt(interrupt: Fields) -> ChatDict:
@@ -259,7 +233,7 @@ def _read_interrupt(interrupt: Fields) -> ChatDict:
             value = {"question": reason, **metadata}
         case _:
             value = interrupt.get("reason")
-    return {**{name: interrupt.get(name) for name in ("id", "reason", "toolCallId", "responseSchema")}, "value": value}
+    return {**{name: interrupt.get(name) for name in ("id", "toolCallId", "responseSchema")}, "value": value}
 
 
 def _find_error(found: object) -> str:
