@@ -599,11 +599,14 @@ async def test_several_questions_are_answered_together(answers: str, tmp_path: P
 
 async def test_answer_to_a_question_is_kept_while_an_approval_waits(tmp_path: Path) -> None:
     question = {"id": "j", "reason": "seats", "message": "How many?"}
-    finished = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL, question]})
+    ended = {**APPROVAL, "id": "k", "toolCallId": "c"}
+    finished = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL, ended, question]})
+    begun = [*called(), *called(call_id="b"), *called(call_id="c")]
+    first = sse(*begun, event("TOOL_CALL_RESULT", toolCallId="c", content="Sun"), finished)
     rest = sse(event("TOOL_CALL_RESULT", toolCallId="b", content="Mild"), say("Done."))
-    async with OpenAIServer([sse(*called(), *called(call_id="b"), finished), rest]) as endpoint:
+    async with OpenAIServer([first, rest]) as endpoint:
         agent = partial(from_agui, f"{endpoint.base_url}/chat/completions", agent_id="agent")
-        async with serving(tmp_path / "first", agent()) as first:
+        async with serving(tmp_path / "first", agent()) as one:
 
             async def decide(service: Service, asked: InputRequest) -> bool:
                 if asked.tool_call_id:
@@ -611,13 +614,16 @@ async def test_answer_to_a_question_is_kept_while_an_approval_waits(tmp_path: Pa
                 await answer(service, asked.request_id, "Four")
                 return False
 
-            events = await begin(first, decide)
+            events = await begin(one, decide)
             await kill(tmp_path / "first", tmp_path / "next")
-        async with serving(tmp_path / "next", agent()) as second:
-            await answer(second, of(events, InputRequest)[-1].request_id, False)
-            events = await events_of_run(second)
-    assert {one["interruptId"]: one["payload"] for one in endpoint.requests[1]["resume"]}["j"] == "Four"
-    assert [one.result for one in of(events, ToolCallComplete)] == ["Mild"]
+        async with serving(tmp_path / "next", agent()) as next_one:
+            await answer(next_one, f"approve:{of(events, ToolCallStart)[0].tool_call_id}", False)
+            events = await events_of_run(next_one)
+    payloads = {one["interruptId"]: one["payload"] for one in endpoint.requests[1]["resume"]}
+    assert payloads["j"] == "Four"
+    # A server that was killed after the first of two refusals leaves such a call.
+    assert [payloads[one]["approved"] for one in "ik"] == [False, False]
+    assert [one.result for one in of(events, ToolCallComplete)] == ["Sun", "Mild"]
 
 
 AGAIN = event("RUN_FINISHED", outcome={"type": "interrupt", "interrupts": [APPROVAL]})

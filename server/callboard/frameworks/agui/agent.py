@@ -23,6 +23,9 @@ from callboard_protocol import Done
 
 Headers = Mapping[str, str]
 
+UNUSED_FIELDS: dict[str, Any] = {"state": None, "tools": [], "context": [], "forwardedProps": {}}
+"""The fields that the protocol requires in each request."""
+
 
 def from_agui(
     url: str,
@@ -71,6 +74,7 @@ class _AGUIAdapter(FrameworkAgent[Endpoint]):
         translator = EventTranslator(turn, agent)
         # The agent is a part, because two agents may be at one address.
         thread = to_json([self.agent_id, context.user and context.user.id, context.run_id])
+        thread_id = sha256(thread).hexdigest()[:32]
         interrupts = await restore_interrupts(translator)
         while True:
             try:
@@ -79,17 +83,9 @@ class _AGUIAdapter(FrameworkAgent[Endpoint]):
                 turn.add_text(UNANSWERED)
                 return
             messages = to_messages([*context.messages, *translator.messages], context.run_id)
-            ids = {"threadId": sha256(thread).hexdigest()[:32], "runId": uuid4().hex}
-            body: dict[str, Any] = {
-                **ids,
-                "state": None,
-                "messages": messages,
-                "tools": [],
-                "context": [],
-                "forwardedProps": {},
-            }
+            body = {"threadId": thread_id, "runId": uuid4().hex, "messages": messages, **UNUSED_FIELDS, **answers}
             with turn.observe_request(agent.address, len(messages), 0) as request:
-                async with aclosing(agent.stream(body | answers, headers)) as events:
+                async with aclosing(agent.stream(body, headers)) as events:
                     interrupts = await translator.follow(events)
                 request.usage = translator.usage
             if not interrupts:

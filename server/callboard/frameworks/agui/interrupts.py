@@ -10,7 +10,7 @@ from typing import Any
 
 from callboard.calls import ToolCall
 from callboard.calls.call import read_object
-from callboard.errors import ToolError
+from callboard.errors import ToolDenied, ToolError
 from callboard.frameworks.agui.stream import EventTranslator
 from callboard.frameworks.questions import ask_question
 from callboard.frameworks.turn import to_text
@@ -58,8 +58,11 @@ async def answer_interrupts(interrupts: Sequence[ChatDict], translator: EventTra
     kept = {"call": {"interrupts": interrupts, "ids": ids}}
     turn.context.provider_details.update((call.id, kept) for call in asked.values())
     refusals = dict(zip(asked, await turn.calls.approve_all(list(asked.values())), strict=True))
-    for call_id, refused in refusals.items():
-        if refused:
+    for call_id in asked:
+        if (result := turn.calls.earlier_results.get(asked[call_id].id)) is not None:
+            # The call was refused, perhaps with others, before its server was lost: nobody has allowed it.
+            refusals[call_id] = ToolDenied(result)
+        if refused := refusals[call_id]:
             turn.calls.fail(asked[call_id].id, refused)
             translator.ended.add(call_id)
     translator.decided.update(asked)
