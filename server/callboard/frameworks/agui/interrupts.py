@@ -23,7 +23,9 @@ async def restore_interrupts(translator: EventTranslator) -> list[ChatDict]:
     kept: ChatDict = {"interrupts": [], "ids": {}}
     answer = turn.take_unfinished_answer() or {"tool_calls": []}
     for call in answer["tool_calls"]:
-        kept = turn.context.provider_details.get(call["id"], {}).get("call", kept)
+        # Calls that have ended may have been asked about before the others.
+        if call["id"] not in turn.calls.earlier_results:
+            kept = turn.context.provider_details.get(call["id"], {}).get("call", kept)
     for call in answer["tool_calls"]:
         call_id = kept["ids"].get(call["id"], call["id"])
         shown = ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
