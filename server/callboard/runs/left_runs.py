@@ -254,7 +254,12 @@ async def reopen(
         left = replace(left, has_open_text=False, kept_answer=left.answer)
     repeated = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
     if not can_continue(agent, waits=bool(repeated)):
-        return cannot_continue(agent)
+        # The agent may ignore the finished rounds and repeat their calls.
+        return Error(
+            message=f"The server stopped during this answer, and the agent '{agent.agent_id}' cannot continue the run "
+            "of another server: send the message again.",
+            code="interrupted",
+        )
     added = _end_unfinished(left, repeated)
     _append(record, stored.last_seq, added)
     await record.store()
@@ -270,15 +275,6 @@ async def reopen(
 def can_continue(agent: AgentLike, *, waits: bool = True) -> bool:
     """Return whether the agent can continue a run that another server began, and in which a call waits if `waits`."""
     return getattr(agent, "on_owner_loss", "end") == "continue" or (waits and getattr(agent, "keeps_runs", False))
-
-
-def cannot_continue(agent: AgentLike) -> Error:
-    """Return the last event of a run that the agent cannot continue."""
-    return Error(
-        message=f"The server stopped during this answer, and the agent '{agent.agent_id}' cannot continue the run of "
-        "another server: send the message again.",
-        code="interrupted",
-    )
 
 
 def _end_unfinished(left: LeftRun, repeated: Collection[str]) -> Sequence[Rewind | ToolCallError]:

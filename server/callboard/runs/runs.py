@@ -32,7 +32,7 @@ from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
 from callboard.runs.grants import Grants
 from callboard.runs.inputs import NO_SIGNALS
-from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, can_continue, cannot_continue, reopen
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, can_continue, reopen
 from callboard.runs.limits import MemoryBudget, Quota, RunMemory, RunSlots
 from callboard.runs.links import Links
 from callboard.runs.ownership import Ownership
@@ -267,9 +267,6 @@ class Runs:
         enter_origin(request.origin)
         # The agents and the settings may have changed since, for example while a call waited.
         agent = self._find_agent(request)
-        # Agents without the setting may ignore the finished rounds and repeat their calls.
-        if not can_continue(agent):
-            return cannot_continue(agent)
         async with self._factory.record_of_left_run(stored, request) as (stored, record):
             reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent)
             if not isinstance(reopened, Reopened):
