@@ -670,6 +670,9 @@ class Call(Piece):
             self.title = f"{self.short_title}{LABEL}{ARGUMENTS_CHANGED}"
             return
         message = str(data.get("message") or "").strip()[:LABEL_CHARS]
+        if data.get("status") == "elsewhere":
+            self.mark = message
+            return
         self.label = (format_percent(data) + message).strip()
         if data.get("status") == "processing" and message in ANSWERED_MESSAGES:
             if message.endswith(IN_INSPECTOR):

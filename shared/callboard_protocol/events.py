@@ -193,11 +193,12 @@ class ToolCallStart(CallEvent):
 
     `tool_args` is the tool's arguments as a JSON object, or the model's text if it is not a JSON object. `round_index`
     counts the rounds of the turn, and `sequence_index` the calls of the round, both from 0; the recorder sets them.
-    `stoppable` is false for a tool that a stop cannot end, which is a plain function in a thread. `label` names the
-    call for people: the tool's title, and the argument that distinguishes this call; empty if it is only the tool's
-    name. `from_text` is true if the call was read from the model's text although it was not asked to write calls there.
-    `asks_first` is true if the tool does not run before the approval of its user is recorded. `show` is the form of the
-    result for people, if the tool declares one: `table`, `markdown`, `code`, `code:` and a language, or `text`.
+    `stoppable` is false for a tool that a stop may not end: a plain function in a thread, or a tool that another server
+    runs. `label` names the call for people: the tool's title, and the argument that distinguishes this call; empty if
+    it is only the tool's name. `from_text` is true if the call was read from the model's text although it was not asked
+    to write calls there. `asks_first` is true if the tool does not run before the approval of its user is recorded.
+    `show` is the form of the result for people, if the tool declares one: `table`, `markdown`, `code`, `code:` and a
+    language, or `text`.
 
     `parent_call_id` is empty for the agent's own calls. For a call of another agent it is the call that started this
     agent: a team member, a sub-agent, an agent in a tool, or the target of a handoff. In the next turn the model
@@ -223,6 +224,10 @@ WAITING_STATUSES = ("pending", "asking")
 
 FROM_TEXT_STATUS = "from_text"
 """The first status of a call whose start has `from_text`: clients show it as a step of the call."""
+
+ELSEWHERE_STATUS = "elsewhere"
+"""The first status of a call whose tool the agent's own server runs: limits and `CALLBOARD_CONFIRM_TOOLS` do not apply.
+"""
 
 
 class ToolStatusData(Wire):

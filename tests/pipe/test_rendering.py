@@ -116,6 +116,7 @@ CHANGED = {
     "tool_call_id": "c",
     "data": {"status": "changed", "message": "arguments changed by the user", "arguments": {"play": "Hamlet"}},
 }
+ELSEWHERE = {**CHANGED, "data": {"status": "elsewhere", "message": "runs at example.org"}}
 LONG = started(label="draw · a very long…")
 FROM_TEXT = [started(), read_from_text()]
 
@@ -135,6 +136,7 @@ FROM_TEXT = [started(), read_from_text()]
         ([started(), QUESTION], "draw · waiting for approval"),
         ([started(), QUESTION | {"kind": "input"}], "draw · waiting for you"),
         (FROM_TEXT, "draw · from text"),
+        ([started(), ELSEWHERE, status("Painting", 45)], "draw · runs at example.org · 45% Painting"),
         ([*FROM_TEXT, QUESTION, status("Painting", 45)], "draw · from text · 45% Painting"),
         ([*FROM_TEXT, CHANGED], "draw · arguments changed · from text"),
         ([started(), CHANGED, status("approved"), completed()], "draw · arguments changed"),

@@ -205,6 +205,13 @@ class TurnRows:
         self._calls[tool_call_id] = replace(self._calls[tool_call_id], arguments=arguments)
         return [self._change_call(tool_call_id, {"arguments": arguments})]
 
+    def change_details(self, tool_call_id: str, details: Mapping[str, Any]) -> list[RowChange]:
+        """Return the change that stores the provider's data about a call, if it has changed since the call's start."""
+        if tool_call_id not in self._calls or details == self._calls[tool_call_id].details:
+            return []
+        self._calls[tool_call_id] = replace(self._calls[tool_call_id], details=details)
+        return [self._change_call(tool_call_id, {"provider_details": json.dumps(details)})]
+
     def end_call(
         self, tool_call_id: str, output: str, error_code: str | None, duration_ms: int | None
     ) -> list[RowChange]:

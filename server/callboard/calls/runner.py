@@ -65,7 +65,7 @@ from callboard_protocol import (
     ToolStatus,
     ToolStatusData,
 )
-from callboard_protocol.events import FROM_TEXT_STATUS
+from callboard_protocol.events import ELSEWHERE_STATUS, FROM_TEXT_STATUS
 
 R = TypeVar("R")
 
@@ -308,15 +308,18 @@ class CallRunner:
         self.earlier_results = results
         self._context.begun.update(results)
 
-    async def start(self, call: ToolCall, *, asks_first: bool = False) -> None:
+    async def start(self, call: ToolCall, *, asks_first: bool = False, runs_at: str = "") -> None:
         """Send the start of a call, and return when it is recorded. The tool must not run before that.
 
         `asks_first`: the user is asked before the tool runs, about this call or another one of the same answer.
+        `runs_at`: the place of the tool, if neither this server nor the client runs it.
         """
         # Also if the call has already ended: a framework may report a start late.
         if call.id in self._context.begun:
             return
-        self._send_start(call, needs_approval=asks_first)
+        self._send_start(call, is_stoppable=not runs_at, needs_approval=asks_first)
+        if runs_at:
+            self._send_status(call.id, ELSEWHERE_STATUS, f"runs at {runs_at}")
         await self._events.wait_until_processed()
 
     def complete(self, call_id: str, result: ToolResult) -> None:

@@ -49,6 +49,9 @@ class FrameworkAgent(ABC, Generic[A]):
     calls_can_wait: ClassVar[bool] = False
     """Whether a call can wait for its approval while the run has ended: the adapter gives the framework
     `AdapterTurn.take_unfinished_answer` in place of the model's first answer."""
+    keeps_runs: ClassVar[bool] = False
+    """Whether the framework keeps a run that waits at its own server. Such a run goes on after the approval, also with
+    `on_owner_loss="end"`."""
 
     def __init__(
         self,

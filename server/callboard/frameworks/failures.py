@@ -20,14 +20,17 @@ from callboard.models.endpoint_stream import REFUSAL_STATUSES, upstream_code
 DETAIL_CHARS = 500
 
 
-def model_error(error: BaseException, agent_id: str, *, always: bool = False) -> ModelError | None:
+def model_error(
+    error: BaseException, agent_id: str = "", *, always: bool = False, subject: str = ""
+) -> ModelError | None:
     """Return `error` as a `ModelError` if it is, or was caused by, a failure of the model's endpoint; otherwise None.
 
     Frameworks wrap the exceptions of their clients, so the chain of causes is searched for the first one with a
     specific class or status code. With `always`, the caller knows that the model failed: the result is never None.
+    `subject` is what failed, if it is not the agent's model.
     """
     reason = " ".join(error_text(error).split())[:DETAIL_CHARS].rstrip(" .") or type(error).__name__
-    subject = f"The model of the agent '{agent_id}'"
+    subject = subject or f"The model of the agent '{agent_id}'"
     found = always
     for cause in _causes(error):
         if isinstance(cause, ModelError):
@@ -44,7 +47,7 @@ def model_error(error: BaseException, agent_id: str, *, always: bool = False) ->
                 f"{subject} cannot be reached or cut the connection: {reason}. Check that its endpoint runs."
             )
         found = found or _is_instance(cause, "openai.APIError")
-        match getattr(cause, "status_code", None):
+        match getattr(cause, "status_code", None) or getattr(cause, "status", None):
             case 401 | 403 as status:
                 # The endpoint's message is left out because some endpoints quote the key that they refuse.
                 return ModelUnauthorized(f"{subject} refused its key ({status}): give it a key that it accepts.")

@@ -292,14 +292,14 @@ def _read_json(value: object) -> object:
 
 def _read_usage(usage: Mapping[str, Any]) -> TokenUsage:
     # DeepSeek and Anthropic report cached tokens in a field of their own. Anthropic's input does not contain them.
-    cached_beside = _read_count(usage, "prompt_cache_hit_tokens") or _read_count(usage, "cache_read_input_tokens")
-    apart = sum(_read_count(usage, f"cache_{kind}_input_tokens") for kind in ("read", "creation"))
-    read = _read_count(usage, "prompt_tokens") or _read_count(usage, "input_tokens") + apart
-    written = _read_count(usage, "completion_tokens") or _read_count(usage, "output_tokens")
+    cached_beside = read_count(usage, "prompt_cache_hit_tokens") or read_count(usage, "cache_read_input_tokens")
+    apart = sum(read_count(usage, f"cache_{kind}_input_tokens") for kind in ("read", "creation"))
+    read = read_count(usage, "prompt_tokens") or read_count(usage, "input_tokens") + apart
+    written = read_count(usage, "completion_tokens") or read_count(usage, "output_tokens")
     in_input, in_output = (usage.get(f"{one}_tokens_details") for one in ("prompt", "completion"))
-    cached = _read_count(in_input or usage.get("input_tokens_details"), "cached_tokens") or cached_beside
-    reasoning = _read_count(in_output or usage.get("output_tokens_details"), "reasoning_tokens")
-    total = _read_count(usage, "total_tokens") or read + written
+    cached = read_count(in_input or usage.get("input_tokens_details"), "cached_tokens") or cached_beside
+    reasoning = read_count(in_output or usage.get("output_tokens_details"), "reasoning_tokens")
+    total = read_count(usage, "total_tokens") or read + written
     return TokenUsage(read, written, total, cached, reasoning, _read_cost(usage.get("cost")))
 
 
@@ -310,7 +310,8 @@ def _read_cost(cost: object) -> float | None:
     return float(cost) if 0 <= cost <= MAX_COST else None
 
 
-def _read_count(tokens: object, key: str) -> int:
+def read_count(tokens: object, key: str) -> int:
+    """Return a count of tokens, 0 for a value that is none."""
     count = tokens.get(key) if isinstance(tokens, Mapping) else None
     # Gateways in JavaScript and Lua write 10.0.
     return int(count) if isinstance(count, int | float) and 0 < count < MAX_TOKENS else 0

@@ -15,6 +15,7 @@ from typing import Any
 import anyio.lowlevel
 import httpx
 
+from callboard.text import storable_json
 from callboard_protocol import Decoder, Frame, FrameTooLong
 
 MAX_CHUNK_BYTES = 16 * 1024 * 1024
@@ -194,6 +195,17 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
     if not has_frames and beginning and not _EVENT_STREAM_START.match(beginning):
         raise _not_json_error(beginning.decode("utf-8", "replace"))
     raise CutOff
+
+
+async def read_events(response: httpx.Response) -> AsyncGenerator[object, None]:
+    """Yield the JSON value of each server-sent event.
+
+    Raises as `read_chunks`, but `CutOff` only if the connection breaks.
+    """
+    async with aclosing(_read_bytes(response)) as pieces:
+        async for frame in _read_frames(b"", pieces):
+            for line in _split_data(frame):
+                yield _read_json(storable_json(line.encode()).decode())
 
 
 async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:

@@ -53,10 +53,10 @@ from callboard_protocol import (
     decode,
     encode,
 )
-from callboard_protocol.events import APPROVAL_PREFIX, EXTERNAL_ID_PREFIX, FROM_TEXT_STATUS
+from callboard_protocol.events import APPROVAL_PREFIX, ELSEWHERE_STATUS, EXTERNAL_ID_PREFIX, FROM_TEXT_STATUS
 
 READ_BYTES = 1024 * 1024
-STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, PENDING, REPAIRED, CHANGED})
+STATUSES_BEFORE_RUNNING = frozenset({FROM_TEXT_STATUS, ELSEWHERE_STATUS, PENDING, REPAIRED, CHANGED})
 """The statuses that a call reports before its tool runs; any other status means that the tool has started."""
 
 CANNOT_RUN = (
@@ -260,6 +260,13 @@ async def reopen(
         # No agent writes the text again, so it stays.
         left = replace(left, has_open_text=False, kept_answer=left.answer)
     repeated = _find_repeatable(agent, left, [tool.name for tool in request.openwebui_tools])
+    if not can_continue(agent, waits=bool(repeated)):
+        # The agent may ignore the finished rounds and repeat their calls.
+        return Error(
+            message=f"The server stopped during this answer, and the agent '{agent.agent_id}' cannot continue the run "
+            "of another server: send the message again.",
+            code="interrupted",
+        )
     added = _end_unfinished(left, repeated)
     _append(record, stored.last_seq, added)
     await record.store()
@@ -270,6 +277,11 @@ async def reopen(
     if turn:
         conversation = _add_turn(conversation, turn, left, repeated)
     return Reopened(conversation, left, repeated, added)
+
+
+def can_continue(agent: AgentLike, *, waits: bool = True) -> bool:
+    """Return whether the agent can continue a run that another server began, and in which a call waits if `waits`."""
+    return getattr(agent, "on_owner_loss", "end") == "continue" or (waits and getattr(agent, "keeps_runs", False))
 
 
 def _end_unfinished(left: LeftRun, repeated: Collection[str]) -> Sequence[Rewind | ToolCallError]:
@@ -396,7 +408,9 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
             return False
         if not isinstance(agent, Agent):
             can_wait = getattr(agent, "calls_can_wait", False) and not call.start.parent_call_id
-            return can_wait and call_id in left.unapproved
+            # While one call waits at the framework's own server, none of the others runs.
+            waits = bool(left.unapproved) if getattr(agent, "keeps_runs", False) else call_id in left.unapproved
+            return can_wait and waits
         tool = tools.get(call.name)
         if tool is None:
             return call.name in openwebui_tools

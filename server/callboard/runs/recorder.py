@@ -260,10 +260,14 @@ class Recorder:
                 await self._accept_user_message(make_storable(event))
             case Event():
                 event = make_storable(event)
+                changes: Sequence[RowChange] = ()
                 if isinstance(event, InputRequest) and event.tool_call_id:
                     self._note_question(event.tool_call_id, event.request_id)
+                    # An agent may learn after the start of a call what another server must know to go on with it.
+                    details = self._redaction.value(self.provider_details.get(event.tool_call_id, {}))
+                    changes = self._rows.change_details(event.tool_call_id, details) if self._rows else ()
                 self.earlier_sources.exclude_sent(event)
-                self._text.send_after_text(await redact_event(event, self._redaction))
+                self._text.send_after_text(await redact_event(event, self._redaction), changes)
             case _:
                 raise AgentError(
                     f"the agent yielded {type(event).__name__}: run() must yield events of callboard_protocol"

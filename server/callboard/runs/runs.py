@@ -32,7 +32,7 @@ from callboard.runs.followed_run import FollowedRun
 from callboard.runs.forgetting import forget_user
 from callboard.runs.grants import Grants
 from callboard.runs.inputs import NO_SIGNALS
-from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, reopen
+from callboard.runs.left_runs import STOPPED_DURING_ANSWER, Reopened, can_continue, reopen
 from callboard.runs.limits import MemoryBudget, Quota, RunMemory, RunSlots
 from callboard.runs.links import Links
 from callboard.runs.ownership import Ownership
@@ -202,7 +202,7 @@ class Runs:
                 self._factory.open_record(stored, conversation),
                 stored,
                 caller,
-                can_be_continued=stored is not None and packed is not None and _can_continue(agent),
+                can_be_continued=stored is not None and packed is not None and can_continue(agent),
             )
             run = self._runs[run_id] = self._factory.make(spec, self._on_run_end)
             unless_started.pop_all()
@@ -277,13 +277,6 @@ class Runs:
         enter_origin(request.origin)
         # The agents and the settings may have changed since, for example while a call waited.
         agent = self._find_agent(request)
-        # Agents without the setting may ignore the finished rounds and repeat their calls.
-        if not _can_continue(agent):
-            return Error(
-                message=f"The server stopped during this answer, and the agent '{agent.agent_id}' cannot continue the "
-                "run of another server: send the message again.",
-                code="interrupted",
-            )
         async with self._factory.record_of_left_run(stored, request) as (stored, record):
             reopened = await reopen(self._stored_runs, self._store, stored, record, request, agent)
             if not isinstance(reopened, Reopened):
@@ -500,8 +493,3 @@ class Runs:
 def _check_identity(run: Run | FollowedRun, identity: RunIdentity) -> None:
     if run.identity != identity:
         raise RunConflict(f"run {run.run_id!r} belongs to another chat or user: choose another run_id")
-
-
-def _can_continue(agent: AgentLike) -> bool:
-    """Return whether the agent can continue a run that another server began."""
-    return getattr(agent, "on_owner_loss", "end") == "continue"

@@ -32,6 +32,7 @@ from callboard.frameworks.langgraph.messages import results_for_open_calls, to_m
 from callboard.frameworks.langgraph.repeating import repeat_answers
 from callboard.frameworks.langgraph.stream import EventTranslator, Graph
 from callboard.frameworks.langgraph.tool_nodes import contain_tools, find_tool_nodes, hook_tool_nodes
+from callboard.frameworks.questions import UNANSWERED
 from callboard.frameworks.turn import AdapterTurn
 from callboard.openwebui.requests import OpenWebUITools
 
@@ -49,8 +50,6 @@ MAX_STEPS = 10_000
 
 HOOK_NODE = re.compile(r"\.(before|after)_(agent|model)$|^(pre|post)_model_hook$|^generate_structured_response$")
 """The names of nodes that LangChain's agents put around their model: middleware and structured output."""
-
-UNANSWERED = "I cannot go on without your answer. Send it, and I will start again."
 
 
 def from_langgraph(

@@ -6,17 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.types import Command, Interrupt
-from pydantic_core import to_json
 
 from callboard.calls import ToolCall, ToolResult
-from callboard.calls.forms import read_form
 from callboard.errors import ToolDenied
 from callboard.frameworks.langgraph.hooks import GraphHooks
 from callboard.frameworks.langgraph.messages import read_arguments, unreadable_error
-from callboard.frameworks.turn import ask_user, to_text
-
-LITERAL_ANSWERS = {"yes": True, "true": True, "no": False, "false": False}
-"""Answers that become booleans: graphs test them in a condition, where the text `no` would count as true."""
+from callboard.frameworks.questions import ask_question, to_lines
+from callboard.frameworks.turn import to_text
 
 
 async def answer_interrupts(interrupts: Sequence[Interrupt], hooks: GraphHooks) -> Command[Any] | None:
@@ -66,7 +62,7 @@ class _Questions:
         """Ask a question that is not an approval, and return the answer."""
         call_id = self._hooks.paused.pop(interrupt.id, None)
         try:
-            return await self._ask(interrupt.value, interrupt.response_schema, call_id)
+            return await ask_question(self._turn, interrupt.value, interrupt.response_schema, call_id)
         except ToolDenied as unanswered:
             if call_id is not None:
                 self._turn.calls.fail(call_id, unanswered)
@@ -143,64 +139,9 @@ class _Questions:
             return ended
         try:
             await self._turn.calls.change_arguments(call_id, action.arguments)
-            result = str(await self._ask(_to_json(action.arguments), None, call_id))
+            result = str(await ask_question(self._turn, to_lines(action.arguments), None, call_id))
         except ToolDenied as denied:
             self._turn.calls.fail(call_id, denied)
             return str(denied)
         self._turn.calls.complete(call_id, ToolResult(result))
         return result
-
-    async def _ask(self, question: object, schema: object, call_id: str | None) -> object:
-        """Return the user's answer: the values of a form, the value of an option, or a text or what it stands for."""
-        text, options = _read_question(question)
-        if (form := _find_form(schema)) is not None:
-            return await ask_user(self._turn, "form", text, call_id, schema=form)
-        if not options:
-            is_yes_or_no = isinstance(schema, Mapping) and schema.get("type") == "boolean"
-            answer = await ask_user(self._turn, "confirmation" if is_yes_or_no else "input", text, call_id)
-            return LITERAL_ANSWERS.get(answer.strip().lower(), answer) if isinstance(answer, str) else answer
-        answer = await ask_user(self._turn, "input", text, call_id, choices=list(options), other=True)
-        return options.get(answer, answer)
-
-
-def _find_form(schema: object) -> dict[str, Any] | None:
-    """Return the schema that an interrupt gives for its answer if it is a form, otherwise None."""
-    if not isinstance(schema, Mapping) or schema.get("type") != "object":
-        return None
-    try:
-        return read_form(schema)
-    except ValueError:
-        return None
-
-
-def _to_json(value: object) -> str:
-    return to_json(value, indent=2, serialize_unknown=True).decode()
-
-
-def _read_question(question: object) -> tuple[str, dict[str, object]]:
-    """Return a question as text, and its options, values by label, without which any text is an answer.
-
-    LangGraph prescribes no form: `{"question": …, "options": […]}` is read, whose other fields follow the text as JSON.
-    """
-    options: dict[str, object] = {}
-    match question:
-        case str():
-            return question, {}
-        case {"question": str(text), "options": [*listed], **rest}:
-            options = dict(map(_read_option, listed))
-            objects = (option for option in listed if isinstance(option, Mapping) and option.get("description"))
-            text = "\n".join([text, *(f"{option.get('label')}: {option['description']}" for option in objects)])
-        case {"question": str(text), **rest}:
-            pass
-        case _:
-            return _to_json(question), {}
-    return "\n\n".join([text, *([_to_json(rest)] if rest else [])]), options
-
-
-def _read_option(option: object) -> tuple[str, object]:
-    """Return the label and the value of an option: a text, a number, or an object with `label` and `value`."""
-    match option:
-        case {"label": str(label), **rest}:
-            return label, rest.get("value", label)
-        case _:
-            return to_text(option), option
