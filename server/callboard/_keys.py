@@ -1,4 +1,4 @@
-"""The server's own API key, in a file in the data folder that only its owner can read."""
+"""The server's own keys, in files in the data folder that only its owner can read."""
 
 import os
 import secrets
@@ -8,6 +8,7 @@ from callboard._private_files import create_private_file, make_private_folder, r
 from callboard.errors import SettingsError
 
 KEY_FILE = "api_key"
+TOKEN_KEY_FILE = "token_key"
 KEY_BYTES = 32
 
 
@@ -48,6 +49,25 @@ def read_api_key(data_dir: Path) -> str | None:
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise SettingsError(f"{file} does not hold a key on one line: {_advise(file)}")
     return text
+
+
+def make_token_key(data_dir: Path) -> str:
+    """Return the key in the folder's `token_key`, which encrypts users' tokens; make it first if there is none.
+
+    Raises `SettingsError`.
+    """
+    folder = data_dir.expanduser()
+    file = folder / TOKEN_KEY_FILE
+    try:
+        if not file.exists():
+            make_private_folder(folder)
+            _put_key(file, folder / f".{TOKEN_KEY_FILE}.{secrets.token_hex(8)}")
+        return read_private_file(file).strip()
+    except OSError as error:
+        raise SettingsError(
+            f"the key of users' tokens in {file} cannot be used ({error.strerror}): correct it, or set "
+            "CALLBOARD_TOKEN_KEY to a long random string"
+        ) from error
 
 
 def _put_key(file: Path, draft: Path) -> None:

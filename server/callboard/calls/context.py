@@ -23,6 +23,7 @@ from callboard_protocol import InputRequest, User
 
 if TYPE_CHECKING:
     # Not at run time: the file of an agent imports this module, and must not load a database library.
+    from callboard.calls.sign_ins import SignIns
     from callboard.models import ChatModel
     from callboard.storage import Store
 
@@ -205,12 +206,14 @@ class Services:
     """The parts of the running application that skills and tools may use.
 
     A skill's lifespan gets them, and a tool has them as `ToolContext.services`. `model` is the application's default
-    model. Secrets that are added to `redaction` are removed from logs, events and rows.
+    model. Secrets that are added to `redaction` are removed from logs, events and rows. `sign_ins` are those of users
+    at other services, None outside of a server.
     """
 
     store: "Store"
     model: "ChatModel"
     redaction: Redaction = field(default_factory=Redaction, repr=False)
+    sign_ins: "SignIns | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,54 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from callboard.errors import AgentError
 from callboard.redaction import SECRET_NAME, Redaction, is_secret, secrets_in_url
+
+
+def _split_scopes(value: object) -> object:
+    return re.split(r"[\s,]+", value.strip()) if isinstance(value, str) and value.strip() else value or ()
+
 
 Confirm = Literal["never", "unless_read_only", "always"]
 """The tools of a server that need the user's approval. `unless_read_only` relies on the server's own hints."""
 
 _SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?([^\"']+)", re.IGNORECASE)
 """A name that ends like the name of a secret, and the value. The value in `--key-column=id` is not a secret."""
+
+
+GrantType = Literal["authorization_code", "client_credentials"]
+
+
+@dataclass(frozen=True)
+class OAuth:
+    """How tokens for a server over HTTP are got.
+
+    Attributes:
+        enabled: False if no token is got, and an answer 401 is an error.
+        grant_type: `authorization_code`: each user signs in. `client_credentials`: Callboard gets a token for itself.
+        client_id: The id of a registered client. By default Callboard registers one.
+        client_secret: The client's secret.
+        scopes: The scopes to ask for. By default the server names them.
+        issuer: The address of the authorization server, the only one that gets the client's secret.
+    """
+
+    enabled: bool = True
+    grant_type: GrantType = "authorization_code"
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scopes: Annotated[tuple[str, ...], BeforeValidator(_split_scopes)] = ()
+    issuer: str = ""
+
+    def __post_init__(self) -> None:
+        needed = (self.client_id, self.client_secret, self.issuer)
+        if self.grant_type == "client_credentials" and not all(needed):
+            raise AgentError(
+                "oauth with client_credentials needs clientId, clientSecret and issuer, the address of the "
+                "authorization server that they are for"
+            )
 
 
 @dataclass(frozen=True)
@@ -46,6 +83,7 @@ class ServerDeclaration:
     trusted: bool = False
     include_tools: tuple[str, ...] | None = None
     exclude_tools: tuple[str, ...] = ()
+    oauth: OAuth = field(default_factory=OAuth)
 
     def __post_init__(self) -> None:
         subject = f"The MCP server '{self.name}'"
@@ -55,6 +93,12 @@ class ServerDeclaration:
             raise AgentError(f"{subject} needs either a command to run or a url, and not both.")
         if self.url and not re.match(r"https?://[^/]", self.url):
             raise AgentError(f"{subject} needs a url that begins with http:// or https://.")
+
+    @property
+    def gets_tokens(self) -> bool:
+        """Whether tokens are got for its requests, which then have no other `Authorization`."""
+        is_set = any(name.lower() == "authorization" for name in self.headers)
+        return bool(self.url) and self.oauth.enabled and not is_set
 
     @property
     def prefix(self) -> str:
@@ -83,6 +127,7 @@ class ServerDeclaration:
         values = [value for name, value in named if SECRET_NAME.search(name)]
         # The command, because some files have the whole line there, and the error repeats it.
         values += [value for word in (self.command, *words) for value in _SECRET_WORD.findall(word)]
+        values.append(self.oauth.client_secret)
         # For `Bearer <key>`, a server may repeat only the key.
         found = {part for value in values for part in (value, *value.split()) if is_secret(part)}
         found |= {part for value in (self.url, *self.args) for part in secrets_in_url(value)}

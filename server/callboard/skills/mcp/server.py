@@ -7,24 +7,28 @@ tasks of the runs.
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import structlog
 
 from callboard.calls import Tool, ToolContext, ToolResult
+from callboard.calls.sign_ins import SignIns
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
-from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, NotSignedIn, Signals, refuse
+from callboard.skills.mcp.user_connections import UserConnections
 
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
+    from callboard.skills.mcp.oauth import Authorization
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
@@ -53,13 +57,13 @@ class McpState:
     """The state of a server.
 
     Attributes:
-        status: Whether it runs.
+        status: Whether it runs. `sign-in`: each user has a connection of their own.
         reason: Why it does not run.
         tool_names: The names of its tools for the model, now or when it last ran.
         notes: A line for each tool that cannot be used, and for settings without the expected effect.
     """
 
-    status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
+    status: Literal["stopped", "starting", "ready", "restarting", "sign-in"] = "stopped"
     reason: str = ""
     tool_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -74,11 +78,19 @@ class RunningServer:
     """One server. Its tools are kept while it restarts.
 
     The first pause before a restart lasts `first_pause_seconds`, and each further one is twice as long, up to
-    `longest_pause_seconds`.
+    `longest_pause_seconds`. With `sign_ins`, users can sign in to it: the connection of
+    the user with `user_id` has a `parent`, whose connection has no token, and which offers the tools.
     """
 
     def __init__(
-        self, declaration: ServerDeclaration, first_pause_seconds: float = 1.0, longest_pause_seconds: float = 60.0
+        self,
+        declaration: ServerDeclaration,
+        first_pause_seconds: float = 1.0,
+        longest_pause_seconds: float = 60.0,
+        *,
+        sign_ins: SignIns | None = None,
+        user_id: str | None = None,
+        parent: "RunningServer | None" = None,
     ) -> None:
         self.declaration = declaration
         self.state = McpState()
@@ -92,10 +104,28 @@ class RunningServer:
         self._ready_since: float | None = None
         self._next_start = 0.0
         self._mode: Literal["auto", "legacy"] = "auto"
+        self._sign_ins = sign_ins
+        self._user_id = user_id
+        self._parent = parent
+        self._auth: Authorization | None = None
+        self._users = UserConnections(declaration.name, self._make_connection)
+        self._listed: dict[str, McpTool] = {}
+        self._names: dict[str | None, frozenset[str]] = {}
+        """The names of the tools in the latest list of each user."""
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return its tools, or those it had before it was lost."""
-        return self._tools
+        """Return its tools, or those it had before it was lost; until a user has signed in, one that does so."""
+        return self._tools or ((self._sign_in_tool,) if self.state.status == "sign-in" else ())
+
+    @property
+    def sign_in_reason(self) -> str:
+        """Why the connection has no token that the server demands; "" if none is missing."""
+        return self._signals.sign_in_reason
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no open calls."""
+        return not self._signals.open_calls
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool of this name in the latest list, None if there is none."""
@@ -127,6 +157,7 @@ class RunningServer:
             # process.
             scope.cancel()
             await asyncio.wait({running})
+            await self._users.aclose()
             self._signals.renewed.set()
             self.state = replace(self.state, status="stopped", reason="")
             running.result()
@@ -134,6 +165,8 @@ class RunningServer:
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
         name = self.declaration.name
+        if self.state.status == "sign-in":
+            return await (await self._connect_user(context)).call(tool_name, arguments, context)
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
         for _ in range(2):
@@ -146,11 +179,20 @@ class RunningServer:
                 )
             try:
                 return await session.call(tool_name, arguments, context)
+            except NotSignedIn as error:
+                if self._parent or self.declaration.oauth.grant_type == "client_credentials":
+                    raise refuse(name, str(error)) from error
+                return await (await self._connect_user(context)).call(tool_name, arguments, context)
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
+
+    async def _connect_user(self, context: ToolContext) -> "RunningServer":
+        if self._sign_ins is None:
+            raise refuse(self.declaration.name, "it works only in a running Callboard server")
+        return await self._users.connect(context)
 
     async def _wait_for_session(self) -> "Session":
         """Return the open session, after a forgotten one has been replaced. Raises `ToolError` if there is none."""
@@ -167,7 +209,7 @@ class RunningServer:
                 return f"The MCP server '{name}' is still starting; try again in a few seconds."
             case "stopped":
                 return f"The MCP server '{name}' does not run: its tools work only in a running Callboard server."
-            case "ready" | "restarting":
+            case "ready" | "restarting" | "sign-in":
                 seconds = max(1, math.ceil(self._next_start - time.monotonic()))
                 return f"The MCP server '{name}' is being restarted; try again in {seconds} s."
 
@@ -189,6 +231,11 @@ class RunningServer:
                     if self._mode == "legacy":
                         continue
                 self._signals.renewed.set()
+                if self.sign_in_reason:
+                    self.state = replace(self.state, status="sign-in", reason=self.sign_in_reason)
+                    _log.info("mcp_server_needs_sign_in", server=self.declaration.name, reason=self.sign_in_reason)
+                    started_or_failed.set()
+                    await anyio.sleep_forever()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
                 pause = 2 * pause if pause and not stable else self._first_pause_seconds
@@ -206,12 +253,15 @@ class RunningServer:
         """Run one connection from its start to its end, and return the reason for its end."""
         # Imported here, because the SDK takes longer to import than all of Callboard.
         from callboard.skills.mcp.connection import CONNECTION_ERRORS, connect
+        from callboard.skills.mcp.oauth import Authorization
 
+        if self._auth is None and self.declaration.gets_tokens:
+            self._auth = Authorization(self.declaration, self._signals, self._sign_ins, self._user_id)
         signals = self._signals
         signals.begin()
         self._ready_since = None
         try:
-            async with connect(self.declaration, signals, self._mode) as session:
+            async with connect(self.declaration, signals, self._mode, self._auth) as session:
                 await self._serve(session, started_or_failed)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = clean_text(self.declaration.hide(_describe_error(error)))
@@ -279,16 +329,48 @@ class RunningServer:
         if self._session is session and read == self._read:
             return False
         self._read = read
-        self._tools = build_catalogue(self.declaration, listed, self.call, self.find_tool, signals.leave_out)
+        self._offer(None, listed, signals.leave_out)
+        if self._parent:
+            self._signals.asker = None
+            self._parent._offer(self._user_id, listed, lambda *_: None)
         self._session = session
         signals.renewed.set()
         self._ready_since = self._ready_since or time.monotonic()
-        names = tuple(tool.name for tool in self._tools)
-        self.state = McpState("ready", "", names, self._write_notes(signals.left_out))
+        self.state = McpState("ready", "", self.state.tool_names, self._write_notes(signals.left_out))
         for tool, reason in signals.left_out[:MAX_NOTES]:
             _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
         return True
+
+    def _offer(self, user_id: str | None, listed: "list[McpTool]", leave_out: Callable[[str, str], None]) -> None:
+        """Offer the tools of the latest list of a user, and those that the latest lists of other users have."""
+        self._listed |= {tool.name: tool for tool in listed}
+        self._names[user_id] = frozenset(tool.name for tool in listed)
+        if len(self._names) > 1:
+            known = frozenset().union(*self._names.values())
+            listed = [tool for name, tool in self._listed.items() if name in known]
+        self._tools = build_catalogue(self.declaration, listed, self.call, self.find_tool, leave_out)
+        self.state = replace(self.state, tool_names=tuple(tool.name for tool in self._tools))
+
+    def _make_connection(self, user_id: str, context: ToolContext) -> "RunningServer":
+        """Return a connection of a user, which is not open. Their tokens are hidden in its texts only."""
+        pauses = (self._first_pause_seconds, self._longest_pause_seconds)
+        server = RunningServer(
+            replace(self.declaration), *pauses, sign_ins=self._sign_ins, user_id=user_id, parent=self
+        )
+        server._signals.asker = context
+        return server
+
+    @cached_property
+    def _sign_in_tool(self) -> Tool:
+        async def sign_in(context: ToolContext) -> str:
+            await self._connect_user(context)
+            return f"Signed in. The tools can be used now: {', '.join(self.state.tool_names)}"
+
+        name = self.declaration.name
+        needed = f"Signs the user in to the MCP server {name}, whose tools are not known before."
+        nothing = {"type": "object", "properties": {}}
+        return Tool(f"{self.declaration.prefix}_sign_in", needed, nothing, sign_in, context_parameter="context")
 
     def _write_notes(self, left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         notes = [

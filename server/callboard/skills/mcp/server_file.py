@@ -31,6 +31,9 @@ _FIELDS = {
 }
 """The fields of a declaration that have other names in files."""
 
+_OAUTH_FIELDS = {"granttype": "grant_type", "clientid": "client_id", "clientsecret": "client_secret", "scope": "scopes"}
+"""The fields of `oauth`, in lower case and without underscores: clients write `clientId`, `client_id` and `CLIENT_ID`."""
+
 _TYPES = frozenset({"stdio", "http", "streamablehttp"})
 _ENABLED = {"disabled": False, "enabled": True, "isActive": True}
 """The fields that turn a server off, with their values if it is on."""
@@ -42,7 +45,7 @@ _VARIABLE = re.compile(
     """,
     re.VERBOSE,
 )
-_WITH_VARIABLES = frozenset({"command", "args", "env", "cwd", "url", "headers"})
+_WITH_VARIABLES = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth"})
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
@@ -147,6 +150,11 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     if excluded := [entry.pop(key) for key in ("excludeTools", "disabledTools") if key in entry]:
         invalid = [one for one in excluded if not isinstance(one, list)]
         entry["exclude_tools"] = invalid[0] if invalid else [*chain.from_iterable(excluded)]
+    # Cursor, and OpenCode, where false means no sign-in.
+    if isinstance(oauth := entry.pop("auth", None), dict) or (oauth := entry.get("oauth")) is not None:
+        fields = oauth if isinstance(oauth, dict) else {"enabled": oauth}
+        plain = {key.replace("_", "").lower(): value for key, value in fields.items() if value is not None}
+        entry["oauth"] = {_OAUTH_FIELDS.get(key, key): value for key, value in plain.items()}
     kind = re.sub(r"[-_ ]", "", str(entry.pop("transport", "") or "stdio")).lower()
     if kind == "sse":
         raise AgentError("its transport, sse, is not supported; use its address for http, or npx mcp-remote")

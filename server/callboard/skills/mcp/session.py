@@ -33,7 +33,7 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
-from callboard.skills.mcp.signals import ForgottenSession, Signals
+from callboard.skills.mcp.signals import ForgottenSession, NotSignedIn, Signals
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
@@ -107,7 +107,8 @@ class Session:
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
+        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession` and
+        `NotSignedIn`.
 
         Cancelling this method cancels the tool at the server.
         """
@@ -128,6 +129,8 @@ class Session:
                     tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
                 )
             except MCPError as error:
+                if sent.sign_in_reason:
+                    raise NotSignedIn(sent.sign_in_reason) from error
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
                 # A tool with an argument for a session means its own.

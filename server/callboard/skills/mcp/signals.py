@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from callboard.calls import ToolContext
+from callboard.errors import ToolError
 
 ENDED = "it ended"
 """The reason for the end of a connection if nothing else is known."""
@@ -18,6 +19,15 @@ FORGOTTEN = "it no longer knows the session"
 
 class ForgottenSession(Exception):
     """The server refused a call before it ran, because it no longer knows the call's session."""
+
+
+class NotSignedIn(Exception):
+    """The server refused a call before it ran, because there is no token for it. The message is the reason."""
+
+
+def refuse(server: str, reason: str) -> ToolError:
+    """Return the error of a call for which there is no token."""
+    return ToolError(f"Not run: the MCP server '{server}' demands a sign-in: {reason}.")
 
 
 @dataclass(eq=False, slots=True)
@@ -31,6 +41,8 @@ class SentCall:
     """The server has answered the call's HTTP request, which named a session."""
     http_error: str = ""
     """The unsuccessful HTTP status that answered this call alone, for example `HTTP 429 Too Many Requests`."""
+    sign_in_reason: str = ""
+    """Why there is no token for the call, which the server refused."""
     stray_error: str = ""
     """An error of the server that names no request, while this was the only call."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -52,6 +64,12 @@ class Signals:
     is_forgotten: bool = False
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared while the server has forgotten the session, and set once a new session is open or cannot be opened."""
+
+    sign_in_reason: str = ""
+    """Why there is no token for requests that belong to no call; "" if none was missing."""
+
+    asker: ToolContext | None = None
+    """The call for which the connection is opened."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""

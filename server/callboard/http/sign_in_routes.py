@@ -1,0 +1,50 @@
+"""The address to which browsers come back from a sign-in at another service. It needs no key: the state is the proof."""
+
+from html import escape
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from callboard.calls.sign_ins import CALLBACK_PATH
+from callboard.http.state import get_server_state
+from callboard.http.stored_routes import UNCACHED
+
+HEADERS = {
+    **UNCACHED,
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    # The address has a code.
+    "Referrer-Policy": "no-referrer",
+}
+CONFIRM = "confirm"
+
+
+async def come_back(request: Request) -> Response:
+    """Hand the query to the sign-in that it belongs to, once the person at the browser has confirmed whose it is."""
+    sign_ins = get_server_state(request).services.sign_ins
+    query = dict(request.query_params)
+    state = query.get("state", "")
+    found = await sign_ins.find(state) if sign_ins and state else None
+    if found is None or sign_ins is None:
+        return _page("This sign-in is over, or is not known here. Ask again in the chat.", HTTPStatus.NOT_FOUND)
+    user, service = escape(found["user"]), escape(found["service"])
+    if "error" not in query and query.pop(CONFIRM, "") != "yes":
+        # Otherwise a user could send their address to somebody, and use the service with that person's account.
+        address = escape(str(request.url.include_query_params(**{CONFIRM: "yes"}).query))
+        return _page(
+            f"The agents of <b>{user}</b> in Callboard will be able to use <b>{service}</b> with the account that you "
+            f'have signed in with.</p><p><a href="?{address}">Continue as {user}</a></p><p>If you are somebody else, '
+            "close this page."
+        )
+    if not await sign_ins.finish(state, query):
+        return _page("This sign-in has been used already. Ask again in the chat.", HTTPStatus.NOT_FOUND)
+    return _page("You can close this page and go on in the chat.")
+
+
+def _page(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    head = '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>Callboard</title>'
+    return HTMLResponse(f"{head}<p>{text}</p>", status, HEADERS)
+
+
+ROUTES = [Route(CALLBACK_PATH, come_back, methods=["GET"])]

@@ -1,0 +1,357 @@
+"""Authorization of requests to MCP servers over HTTP, with the official SDK's flows.
+
+https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
+
+The SDK's own `httpx2.Auth` is not used as such: it lets a user's requests wait for each other's answers, and after a
+restart it does not know where to refresh a token.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from http import HTTPStatus
+from ipaddress import ip_address, ip_network
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.auth.utils import extract_field_from_www_auth
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from callboard._version import __version__
+from callboard.calls import ToolContext
+from callboard.calls.sign_ins import SIGN_IN_SECONDS, SignIns
+from callboard.errors import AddressRefused, SettingsError, StorageError, ToolError
+from callboard.skills.mcp.declaration import ServerDeclaration
+from callboard.skills.mcp.elicitation import check_web_address
+from callboard.skills.mcp.signals import Signals, sent_call
+from callboard.skills.web.client import guarded_client
+from callboard.skills.web.guard import AllowList, Guard, special_network, system_resolve
+
+MAX_ANSWER_BYTES = 256 * 1024
+MAX_TRIES = 3
+"""The times that a request is sent: without a token or with an old one, with a refreshed one, with a new one."""
+
+NEEDED = "each user signs in with their first call"
+
+_CODE = re.compile(r"[a-z_]{1,40}")
+"""The error codes of OAuth. Descriptions are left out, because careless servers repeat secrets in them."""
+
+_EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+
+
+class SignInError(ConnectionRefusedError):
+    """There is no token for a request; the message is the reason, for the model."""
+
+
+class Account(BaseModel):
+    """The tokens of an account at a server, and what is needed to refresh them."""
+
+    tokens: OAuthToken | None = None
+    client: OAuthClientInformationFull | None = None
+    metadata: OAuthMetadata | None = None
+    resource: ProtectedResourceMetadata | None = None
+
+
+class _Storage:
+    """The SDK's storage of tokens for one flow. `save` gets each new account."""
+
+    def __init__(self, account: Account, save: Callable[[Account], Awaitable[None]]) -> None:
+        self._account = account
+        self._save = save
+        self.provider: OAuthClientProvider | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self._account.tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._account.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Do nothing: a client is kept with its tokens. A server may forget one, and then the next sign-in needs another."""
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        assert self.provider is not None
+        flow = self.provider.context
+        client, metadata, resource = flow.client_info, flow.oauth_metadata, flow.protected_resource_metadata
+        await self._save(Account(tokens=tokens, client=client, metadata=metadata, resource=resource))
+
+
+class Authorization(httpx2.Auth):
+    """Adds the token of one account to requests, and gets another when the server demands one.
+
+    The account is that of the user with `user_id`, of Callboard itself with client credentials, or none: then a demand
+    ends in `Signals.sign_in_reason`.
+    """
+
+    def __init__(
+        self, declaration: ServerDeclaration, signals: Signals, sign_ins: SignIns | None, user_id: str | None
+    ) -> None:
+        self._declaration = declaration
+        self._signals = signals
+        self._sign_ins = sign_ins
+        self._user_id = user_id
+        self._own = Account()
+        self._lock = asyncio.Lock()
+        self._failures: list[str] = []
+        self._address = ""
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request, again with another token if the server demands one."""
+        for number in range(MAX_TRIES):
+            token = await self._find_token()
+            if token:
+                request.headers["Authorization"] = f"Bearer {token}"
+            response = yield request
+            if not demands_token(response):
+                return
+            try:
+                if number == MAX_TRIES - 1:
+                    raise SignInError(f"it answers HTTP {response.status_code} to a new token too")
+                await self._get_token(request, response, token, may_refresh=not number)
+            except SignInError as error:
+                self._report(str(error))
+                return
+
+    def _report(self, reason: str) -> None:
+        """Let the call of the request fail. A request of no call fails itself, and so does its connection."""
+        if (call := sent_call.get()) is not None:
+            call.sign_in_reason = reason
+            return
+        if not self._has_own_account:
+            self._signals.sign_in_reason = reason
+        raise SignInError(reason)
+
+    @property
+    def _has_own_account(self) -> bool:
+        return self._declaration.oauth.grant_type == "client_credentials"
+
+    async def _find_token(self) -> str:
+        account = await self._load()
+        return account.tokens.access_token if account.tokens else ""
+
+    async def _load(self) -> Account:
+        account = self._own
+        if self._user_id and self._sign_ins:
+            kept = await self._sign_ins.load(self._user_id, self._declaration.url)
+            account = Account() if kept is None else Account.model_validate(kept)
+        self._hide(account)
+        return account
+
+    async def _save(self, account: Account) -> None:
+        self._hide(account)
+        self._own = account
+        if self._user_id and self._sign_ins:
+            await self._sign_ins.save(self._user_id, self._declaration.url, account.model_dump(mode="json"))
+
+    def _hide(self, account: Account) -> None:
+        """Remove the account's secrets from all texts of the connection."""
+        tokens, client = account.tokens, account.client
+        secrets = [tokens.access_token, tokens.refresh_token] if tokens else []
+        secrets += [client.client_secret] if client else []
+        self._declaration.hide.add(*filter(None, secrets))
+
+    async def _get_token(
+        self, request: httpx2.Request, response: httpx2.Response, refused: str, *, may_refresh: bool
+    ) -> None:
+        """Get another token than the refused one. Raises `SignInError`."""
+        failures = len(self._failures)
+        async with self._lock:
+            account = await self._load()
+            if account.tokens and account.tokens.access_token != refused:
+                return  # another request has got it meanwhile
+            if len(self._failures) > failures:
+                raise SignInError(self._failures[-1])  # the user was asked meanwhile, and is not asked again
+            try:
+                probe = httpx2.Request("POST", request.url, headers=request.headers)
+                probe.headers.pop("Authorization", None)
+                can_refresh = account.tokens and account.tokens.refresh_token and not _is_step_up(response)
+                if may_refresh and can_refresh and await self._run(self._provide(account), probe, None):
+                    return
+                if not (self._has_own_account or self._context):
+                    raise SignInError(NEEDED)
+                await response.aread()
+                scope = account.tokens.scope if account.tokens else None
+                await self._run(self._provide(Account(), scope), probe, self._with_scopes(response))
+            except (OSError, OAuthFlowError, SettingsError, StorageError, ToolError, ValueError) as error:
+                self._failures.append(_describe(error))
+                raise SignInError(self._failures[-1]) from None
+
+    @property
+    def _context(self) -> ToolContext | None:
+        """The call whose user can be asked."""
+        call = sent_call.get()
+        context = call.context if call else self._signals.asker
+        is_same = context is not None and context.user is not None and context.user.id == self._user_id
+        return context if is_same else None
+
+    def _provide(self, account: Account, scope: str | None = None) -> OAuthClientProvider:
+        """Return the SDK's flow: it refreshes the account's token, or gets one for an account without tokens."""
+        url, oauth = self._declaration.url, self._declaration.oauth
+        storage = _Storage(account, self._save)
+        scope = " ".join(oauth.scopes) or scope
+        provider: OAuthClientProvider
+        if self._has_own_account:
+            client_id, secret = oauth.client_id, oauth.client_secret
+            provider = ClientCredentialsOAuthProvider(url, storage, client_id, secret, scope=scope, issuer=oauth.issuer)
+        else:
+            assert self._sign_ins is not None
+            callback = AnyUrl(self._sign_ins.callback_url)
+            if oauth.client_id and account.client is None:
+                account.client = OAuthClientInformationFull(
+                    client_id=oauth.client_id,
+                    client_secret=oauth.client_secret or None,
+                    token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
+                    redirect_uris=[callback],
+                    issuer=oauth.issuer or None,
+                )
+            metadata = OAuthClientMetadata(
+                client_name="Callboard",
+                software_version=__version__,
+                redirect_uris=[callback],
+                token_endpoint_auth_method="none",
+                application_type="native" if callback.host in ("127.0.0.1", "localhost", "[::1]") else "web",
+                scope=scope,
+            )
+            provider = OAuthClientProvider(url, metadata, storage, self._keep_address, self._ask)
+        storage.provider = provider
+        provider.context.oauth_metadata = account.metadata
+        provider.context.protected_resource_metadata = account.resource
+        # Expired, so that the flow begins with a refresh. Without tokens it has no effect.
+        provider.context.token_expiry_time = 1.0
+        return provider
+
+    async def _run(self, flow: OAuthClientProvider, probe: httpx2.Request, refusal: httpx2.Response | None) -> bool:
+        """Run a flow until it has a token. `refusal` answers its request without a token; None ends the flow there."""
+        async with aclosing(flow.async_auth_flow(probe)) as steps:
+            step = await anext(steps)
+            while step is not probe or "Authorization" not in probe.headers:
+                if step is not probe:
+                    answer = await self._send(step)
+                elif refusal is None:
+                    return False
+                else:
+                    answer, refusal = refusal, None
+                step = await steps.asend(answer)
+        return True
+
+    def _with_scopes(self, response: httpx2.Response) -> httpx2.Response:
+        """Return a refusal that demands the declared scopes, which the SDK would not ask for."""
+        headers = response.headers.copy()
+        if self._declaration.oauth.scopes and not _is_step_up(response):
+            demand = headers.get("www-authenticate", "Bearer").partition(" ")[2]
+            headers["www-authenticate"] = f'Bearer scope="{" ".join(self._declaration.oauth.scopes)}", {demand}'
+        return httpx2.Response(response.status_code, headers=headers, request=response.request)
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request of a flow to an address that the MCP server or its authorization server has named."""
+        host, content = request.url.host, await request.aread()
+        if urlsplit(self._declaration.url).scheme == "https" != request.url.scheme:
+            raise SignInError(f"its sign-in leads to {host} without encryption")
+        headers = {**request.headers, "Accept": "application/json", "Accept-Encoding": "identity"}
+        body = bytearray()
+        try:
+            async with (
+                guarded_client(await self._make_guard()) as http,
+                http.stream(request.method, str(request.url), headers=headers, content=content) as answer,
+            ):
+                async for chunk in answer.aiter_raw():
+                    body += chunk
+                    if len(body) > MAX_ANSWER_BYTES:
+                        raise SignInError(f"its sign-in failed: {host} sent over {MAX_ANSWER_BYTES} bytes")
+        except AddressRefused:
+            raise SignInError(
+                f"its sign-in leads to {host}, which a server on the public web may not name: the admin can name it as "
+                "`issuer` in the server's `oauth`"
+            ) from None
+        except (httpx.HTTPError, ToolError) as error:
+            raise SignInError(f"its sign-in failed: {host} cannot be reached ({type(error).__name__})") from None
+        found = httpx2.Response(answer.status_code, headers=answer.headers.raw, content=bytes(body), request=request)
+        if found.is_error and request.method == "POST" and b"grant_type=refresh_token" not in content:
+            raise SignInError(f"its sign-in failed: {host} answered HTTP {found.status_code}{_read_code(found)}")
+        return found
+
+    async def _make_guard(self) -> Guard:
+        """Return a guard with which a server on the public web cannot make Callboard send requests to the admin's network."""
+        own = urlsplit(self._declaration.url).hostname or ""
+        addresses = await system_resolve(own, 0)
+        is_private = any(special_network(ip_address(one.partition("%")[0])) for one in addresses)
+        names = {own, urlsplit(self._declaration.oauth.issuer).hostname or own}
+        return Guard(AllowList(frozenset(names), _EVERYWHERE if is_private else ()))
+
+    async def _keep_address(self, address: str) -> None:
+        self._address = address
+
+    async def _ask(self) -> AuthorizationCodeResult:
+        """Ask the user to sign in at the address, and return the code that their browser brings back."""
+        context, sign_ins, name = self._context, self._sign_ins, self._declaration.name
+        assert context is not None
+        assert context.user is not None
+        assert sign_ins is not None
+        host = check_web_address(self._address)
+        question = asyncio.ensure_future(
+            context.ask(
+                f"{name} needs you to sign in. Open this address yourself and do not pass it on: the agents use the "
+                f"account that signs in there for you.\n\n{host}",
+                title=f"Sign in to {name}",
+                url=self._address,
+                timeout_seconds=SIGN_IN_SECONDS,
+            )
+        )
+        [state] = parse_qs(urlsplit(self._address).query)["state"]
+        back = asyncio.ensure_future(sign_ins.wait(state, context.user, name))
+        try:
+            with context.clock.waiting():
+                await asyncio.wait({question, back}, return_when=asyncio.FIRST_COMPLETED)
+                if not back.done() and question.result() is not True:
+                    declined = "the user declined to sign in" if question.result() is False else "nobody signed in"
+                    raise SignInError(declined)
+                query = await back
+        except TimeoutError:
+            raise SignInError(f"nobody signed in within {SIGN_IN_SECONDS:g} s") from None
+        finally:
+            question.cancel()
+            back.cancel()
+            await asyncio.gather(question, back, return_exceptions=True)
+        if "code" not in query:
+            code = _CODE.fullmatch(query.get("error", ""))
+            raise SignInError(f"{host} refused the sign-in{f' ({code[0]})' if code else ''}")
+        return AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
+
+
+def demands_token(response: httpx2.Response) -> bool:
+    """Return whether the server demands a token, or one with more scopes."""
+    return response.status_code == HTTPStatus.UNAUTHORIZED or _is_step_up(response)
+
+
+def _is_step_up(response: httpx2.Response) -> bool:
+    is_forbidden = response.status_code == HTTPStatus.FORBIDDEN
+    return is_forbidden and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+
+
+def _read_code(response: httpx2.Response) -> str:
+    """Return the error code of an authorization server's answer in parentheses, "" if it has none."""
+    try:
+        content = response.json()
+    except ValueError:
+        return ""
+    code = content.get("error") if isinstance(content, dict) else None
+    return f" ({code})" if isinstance(code, str) and _CODE.fullmatch(code) else ""
+
+
+def _describe(error: Exception) -> str:
+    """Return the reason of a failed flow, without the parts of messages that have tokens."""
+    if isinstance(error, OAuthTokenError | OAuthRegistrationError | ValidationError):
+        return f"its sign-in failed: {str(error).splitlines()[0].partition(':')[0]}"
+    return str(error) if isinstance(error, SignInError) else f"its sign-in failed: {error}"

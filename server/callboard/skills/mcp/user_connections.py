@@ -1,0 +1,74 @@
+"""The connections of users to a server that each of them signs in to: one for each user, opened by their first call."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from callboard.calls import ToolContext
+from callboard.errors import ToolError
+from callboard.skills.mcp.signals import refuse
+
+if TYPE_CHECKING:
+    from callboard.skills.mcp.server import RunningServer
+
+MAX_CONNECTIONS = 200
+"""The open connections to one server. Over it, the one that was used least recently is closed."""
+
+
+class UserConnections:
+    """The connections of users to the server with this name. `make` returns one that is not open, by user id."""
+
+    def __init__(self, name: str, make: "Callable[[str, ToolContext], RunningServer]") -> None:
+        self._name = name
+        self._make = make
+        self._open: dict[str, tuple[RunningServer, AsyncExitStack]] = {}
+        """Those that were used last come last."""
+        self._starting: dict[str, asyncio.Task[RunningServer]] = {}
+
+    async def connect(self, context: ToolContext) -> "RunningServer":
+        """Return the connection of the call's user, who is asked to sign in if needed. Raises `ToolError`."""
+        if context.user is None:
+            raise refuse(self._name, "each user signs in for themselves, and this request names no user")
+        user_id = context.user.id
+        opened = self._open.get(user_id)
+        if opened and not opened[0].sign_in_reason:
+            self._open[user_id] = self._open.pop(user_id)
+            return opened[0]
+        if (starting := self._starting.get(user_id)) is None:
+            starting = self._starting[user_id] = asyncio.create_task(self._start(user_id, context))
+            try:
+                return await starting
+            finally:
+                del self._starting[user_id]
+        # Another call of the user asks them. It may be stopped.
+        await asyncio.wait({starting})
+        if starting.cancelled():
+            raise refuse(self._name, "the user stopped the call that asked them")
+        return starting.result()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for user_id in [*self._open]:
+            await self._close(user_id)
+
+    async def _start(self, user_id: str, context: ToolContext) -> "RunningServer":
+        await self._close(user_id)
+        idle = [one for one, (server, _) in self._open.items() if server.is_idle]
+        for other in idle[: max(0, len(self._open) + 1 - MAX_CONNECTIONS)]:
+            await self._close(other)
+        server = self._make(user_id, context)
+        async with AsyncExitStack() as closing:
+            await closing.enter_async_context(server.lifespan(wait_seconds=math.inf))
+            if server.state.status != "ready":
+                reason = server.state.reason
+                if server.sign_in_reason:
+                    raise refuse(self._name, reason)
+                raise ToolError(f"Not run: the MCP server '{self._name}' cannot be reached: {reason}.")
+            self._open[user_id] = (server, closing.pop_all())
+        return server
+
+    async def _close(self, user_id: str) -> None:
+        if opened := self._open.pop(user_id, None):
+            await opened[1].aclose()
