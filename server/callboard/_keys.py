@@ -8,7 +8,7 @@ from callboard._private_files import create_private_file, make_private_folder, r
 from callboard.errors import SettingsError
 
 KEY_FILE = "api_key"
-TOKEN_KEY_FILE = "token_key"
+TOKEN_KEY_FILE = "token_key"  # noqa: S105 - the name of the file
 KEY_BYTES = 32
 
 

@@ -17,6 +17,7 @@ from mcp.server import MCPServer
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
+from mcp.server.mcpserver.exceptions import ToolError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -31,8 +32,8 @@ class AuthorizationServer:
     """Checks PKCE, the resource, the redirect address and the client; codes and refresh tokens can be used once.
 
     `clients` are the secrets by client id; "" for a public client. `tokens` are the accounts by access token; `issued`
-    are all secrets that it has made. `named` replaces fields of its metadata, and `answered` of its answers to browsers.
-    `expires_in`: the seconds that new tokens say they hold. `requests` counts the requests by path, and grants by type.
+    are all secrets that it has made. `named` replaces fields of its metadata, `answered` of its answers to browsers.
+    `requests` counts the requests by path, and grants by type.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,6 @@ class AuthorizationServer:
         self.issued: list[str] = []
         self.named: dict[str, Any] = {}
         self.answered: dict[str, str] = {}
-        self.expires_in = 3600
         self.requests: Counter[str] = Counter()
         self.resource = ""
         well_known = "/.well-known/oauth-authorization-server"
@@ -137,11 +137,12 @@ class AuthorizationServer:
         self.tokens[token] = AccessToken(
             token=token, client_id=client_id, scopes=[SCOPE], subject=account, resource=self.resource
         )
-        answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.expires_in}
-        if grant != "client_credentials":
-            answer["refresh_token"] = self._make()
-            self.refresh[answer["refresh_token"]] = {"client_id": client_id, "account": account}
-        return JSONResponse(answer)
+        answer = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
+        if grant == "client_credentials":
+            return JSONResponse(answer)
+        refresh_token = self._make()
+        self.refresh[refresh_token] = {"client_id": client_id, "account": account}
+        return JSONResponse({**answer, "refresh_token": refresh_token})
 
     def _authenticate(self, request: Request, form: dict[str, str]) -> str | None:
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
@@ -158,22 +159,22 @@ class AuthorizationServer:
 
 
 class Notes:
-    """The MCP server. `url` is its address; `authorization` its authorization server, which another may replace."""
+    """The MCP server. `url` is its address, `authorization` its authorization server. `metadata` replaces its own."""
 
     def __init__(self) -> None:
         self.authorization = AuthorizationServer()
         self.description = "The account that reads this."
+        self.metadata: dict[str, Any] | None = None
         self.url = ""
 
     @asynccontextmanager
-    async def running(self, metadata: dict[str, Any] | None = None) -> AsyncIterator["Notes"]:
-        """Serve both. `metadata` replaces fields of the metadata of the protected resource."""
+    async def running(self) -> AsyncIterator["Notes"]:
+        """Serve both."""
         async with AsyncExitStack() as closing:
             await closing.enter_async_context(self.authorization.server)
             server = HttpServer(self._route, interface="asgi3")
             await closing.enter_async_context(server)
             self.url = self.authorization.resource = f"http://127.0.0.1:{server.port}/mcp"
-            self._metadata = metadata
             auth = AuthSettings.model_validate(
                 {
                     "issuer_url": self.authorization.issuer,
@@ -194,8 +195,8 @@ class Notes:
         return self.authorization.verify_token(token)
 
     async def _route(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["path"].startswith("/.well-known/oauth-protected-resource") and self._metadata is not None:
-            described = {"resource": self.url, "scopes_supported": [SCOPE], **self._metadata}
+        if scope["path"].startswith("/.well-known/oauth-protected-resource") and self.metadata is not None:
+            described = {"resource": self.url, "scopes_supported": [SCOPE], **self.metadata}
             await JSONResponse(described)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -209,7 +210,7 @@ class Notes:
         """Repeats the token of the request, as a careless server does."""
         access = get_access_token()
         assert access is not None
-        raise ValueError(f"the token {access.token} is odd")
+        raise ToolError(f"the token {access.token} is odd")
 
 
 async def browse(address: str, account: str | None, callback: httpx.AsyncClient, *, goes_on: bool = True) -> str:

@@ -86,7 +86,7 @@ class SignIns:
         await records.put(key, self._seal({"user": user.name or user.id, "service": service}))
         try:
             async with asyncio.timeout(SIGN_IN_SECONDS):
-                while (back := await records.get(key + BACK)) is None:
+                while (back := await records.get(key + BACK)) is None:  # noqa: ASYNC110 - another process may put it
                     await asyncio.sleep(POLL_SECONDS)
             return dict(self._open(back) or {})
         finally:

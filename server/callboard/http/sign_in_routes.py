@@ -1,4 +1,4 @@
-"""The address to which browsers come back from a sign-in at another service. It needs no key: the state is the proof."""
+"""The address to which browsers come back from a sign-in at another service. Its state replaces a key."""
 
 from html import escape
 from http import HTTPStatus

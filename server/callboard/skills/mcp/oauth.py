@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
+from itertools import count
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -40,8 +41,8 @@ from callboard.skills.web.client import guarded_client
 from callboard.skills.web.guard import AllowList, Guard, special_network, system_resolve
 
 MAX_ANSWER_BYTES = 256 * 1024
-MAX_TRIES = 3
-"""The times that a request is sent: without a token or with an old one, with a refreshed one, with a new one."""
+MAX_TOKENS = 2
+"""The tokens that are got for one request: a refreshed one, and one of a new sign-in."""
 
 NEEDED = "each user signs in with their first call"
 
@@ -79,7 +80,7 @@ class _Storage:
         return self._account.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Do nothing: a client is kept with its tokens. A server may forget one, and then the next sign-in needs another."""
+        """Do nothing: a client is kept with its tokens only, because its server may forget it."""
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         assert self.provider is not None
@@ -109,7 +110,7 @@ class Authorization(httpx2.Auth):
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send a request, again with another token if the server demands one."""
-        for number in range(MAX_TRIES):
+        for number in count():
             token = await self._find_token()
             if token:
                 request.headers["Authorization"] = f"Bearer {token}"
@@ -117,9 +118,7 @@ class Authorization(httpx2.Auth):
             if not demands_token(response):
                 return
             try:
-                if number == MAX_TRIES - 1:
-                    raise SignInError(f"it answers HTTP {response.status_code} to a new token too")
-                await self._get_token(request, response, token, may_refresh=not number)
+                await self._get_token(request, response, token, number)
             except SignInError as error:
                 self._report(str(error))
                 return
@@ -162,10 +161,10 @@ class Authorization(httpx2.Auth):
         secrets += [client.client_secret] if client else []
         self._declaration.hide.add(*filter(None, secrets))
 
-    async def _get_token(
-        self, request: httpx2.Request, response: httpx2.Response, refused: str, *, may_refresh: bool
-    ) -> None:
-        """Get another token than the refused one. Raises `SignInError`."""
+    async def _get_token(self, request: httpx2.Request, response: httpx2.Response, refused: str, number: int) -> None:
+        """Get another token than the refused one, which was number `number` that was got. Raises `SignInError`."""
+        if number == MAX_TOKENS:
+            raise SignInError(f"it answers HTTP {response.status_code} to a new token too")
         failures = len(self._failures)
         async with self._lock:
             account = await self._load()
@@ -177,7 +176,7 @@ class Authorization(httpx2.Auth):
                 probe = httpx2.Request("POST", request.url, headers=request.headers)
                 probe.headers.pop("Authorization", None)
                 can_refresh = account.tokens and account.tokens.refresh_token and not _is_step_up(response)
-                if may_refresh and can_refresh and await self._run(self._provide(account), probe, None):
+                if not number and can_refresh and await self._run(self._provide(account), probe, None):
                     return
                 if not (self._has_own_account or self._context):
                     raise SignInError(NEEDED)
@@ -220,7 +219,7 @@ class Authorization(httpx2.Auth):
                 client_name="Callboard",
                 software_version=__version__,
                 redirect_uris=[callback],
-                token_endpoint_auth_method="none",
+                token_endpoint_auth_method="none",  # noqa: S106 - no password
                 application_type="native" if callback.host in ("127.0.0.1", "localhost", "[::1]") else "web",
                 scope=scope,
             )
@@ -283,7 +282,7 @@ class Authorization(httpx2.Auth):
         return found
 
     async def _make_guard(self) -> Guard:
-        """Return a guard with which a server on the public web cannot make Callboard send requests to the admin's network."""
+        """Return a guard that does not let a server on the public web name addresses in the admin's network."""
         own = urlsplit(self._declaration.url).hostname or ""
         addresses = await system_resolve(own, 0)
         is_private = any(special_network(ip_address(one.partition("%")[0])) for one in addresses)

@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ import structlog
 
 from callboard.calls import Tool, ToolContext, ToolResult
 from callboard.calls.sign_ins import SignIns
-from callboard.errors import ToolError
+from callboard.errors import SettingsError, StorageError, ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
@@ -232,8 +232,7 @@ class RunningServer:
                         continue
                 self._signals.renewed.set()
                 if self.sign_in_reason:
-                    self.state = replace(self.state, status="sign-in", reason=self.sign_in_reason)
-                    _log.info("mcp_server_needs_sign_in", server=self.declaration.name, reason=self.sign_in_reason)
+                    await self._begin_sign_ins()
                     started_or_failed.set()
                     await anyio.sleep_forever()
                 worked = self._ready_since is not None
@@ -329,10 +328,10 @@ class RunningServer:
         if self._session is session and read == self._read:
             return False
         self._read = read
-        self._offer(None, listed, signals.leave_out)
+        self._offer(listed, signals.leave_out)
         if self._parent:
-            self._signals.asker = None
-            self._parent._offer(self._user_id, listed, lambda *_: None)
+            signals.asker = None
+            await self._parent._offer_to_all(self._user_id or "", listed)
         self._session = session
         signals.renewed.set()
         self._ready_since = self._ready_since or time.monotonic()
@@ -342,15 +341,40 @@ class RunningServer:
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
         return True
 
-    def _offer(self, user_id: str | None, listed: "list[McpTool]", leave_out: Callable[[str, str], None]) -> None:
+    def _offer(
+        self, listed: "Sequence[McpTool]", leave_out: Callable[[str, str], None], user_id: str | None = None
+    ) -> None:
         """Offer the tools of the latest list of a user, and those that the latest lists of other users have."""
+        if user_id and self.state.status == "sign-in":
+            self._names.pop(None, None)
         self._listed |= {tool.name: tool for tool in listed}
         self._names[user_id] = frozenset(tool.name for tool in listed)
-        if len(self._names) > 1:
-            known = frozenset().union(*self._names.values())
-            listed = [tool for name, tool in self._listed.items() if name in known]
-        self._tools = build_catalogue(self.declaration, listed, self.call, self.find_tool, leave_out)
+        known = frozenset[str]().union(*self._names.values())
+        offered = [*listed, *(tool for name, tool in self._listed.items() if name in known - self._names[user_id])]
+        self._tools = build_catalogue(self.declaration, offered, self.call, self.find_tool, leave_out)
         self.state = replace(self.state, tool_names=tuple(tool.name for tool in self._tools))
+
+    async def _offer_to_all(self, user_id: str, listed: "Sequence[McpTool]") -> None:
+        """Offer the tools of a user's list to all users, also after a restart."""
+        self._offer(listed, lambda *_: None, user_id)
+        if self._sign_ins:
+            kept = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed]
+            with suppress(ValueError, StorageError):  # a list over 1 MiB is not kept
+                await self._sign_ins.save("", self.declaration.url, kept)
+
+    async def _begin_sign_ins(self) -> None:
+        """Offer the tools that users have listed before a restart, until a user of this server lists them."""
+        from mcp_types import Tool as McpTool
+
+        reason = self.sign_in_reason
+        try:
+            if self._sign_ins and not self._parent and not self._tools:
+                kept = await self._sign_ins.load("", self.declaration.url) or ()
+                self._offer([McpTool.model_validate(one) for one in kept], lambda *_: None)
+        except (SettingsError, StorageError, ValueError) as error:
+            reason = str(error)
+        self.state = replace(self.state, status="sign-in", reason=reason)
+        _log.info("mcp_server_needs_sign_in", server=self.declaration.name, reason=reason)
 
     def _make_connection(self, user_id: str, context: ToolContext) -> "RunningServer":
         """Return a connection of a user, which is not open. Their tokens are hidden in its texts only."""

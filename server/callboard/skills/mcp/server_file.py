@@ -32,7 +32,7 @@ _FIELDS = {
 """The fields of a declaration that have other names in files."""
 
 _OAUTH_FIELDS = {"granttype": "grant_type", "clientid": "client_id", "clientsecret": "client_secret", "scope": "scopes"}
-"""The fields of `oauth`, in lower case and without underscores: clients write `clientId`, `client_id` and `CLIENT_ID`."""
+"""The fields of `oauth` in lower case, without underscores: clients write `clientId`, `client_id` or `CLIENT_ID`."""
 
 _TYPES = frozenset({"stdio", "http", "streamablehttp"})
 _ENABLED = {"disabled": False, "enabled": True, "isActive": True}

@@ -107,10 +107,9 @@ class Session:
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession` and
-        `NotSignedIn`.
+        """Run a tool, and report its progress as statuses of the call.
 
-        Cancelling this method cancels the tool at the server.
+        Cancelling this method cancels the tool at the server. Raises `ToolError`, `ForgottenSession`, `NotSignedIn`.
         """
         name = self.declaration.name
         hide = self.declaration.hide

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from contextvars import Context
 from typing import TYPE_CHECKING
 
 from callboard.calls import ToolContext
@@ -37,7 +38,11 @@ class UserConnections:
             self._open[user_id] = self._open.pop(user_id)
             return opened[0]
         if (starting := self._starting.get(user_id)) is None:
-            starting = self._starting[user_id] = asyncio.create_task(self._start(user_id, context))
+            starting = self._starting[user_id] = asyncio.create_task(
+                self._start(user_id, context),
+                # Log lines of the connection do not belong to the run that opened it.
+                context=Context(),
+            )
             try:
                 return await starting
             finally:
