@@ -19,6 +19,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver.exceptions import ToolError
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -159,12 +160,16 @@ class AuthorizationServer:
 
 
 class Notes:
-    """The MCP server. `url` is its address, `authorization` its authorization server. `metadata` replaces its own."""
+    """The MCP server. `url` is its address, `authorization` its authorization server. `metadata` replaces its own.
+
+    `guest`: the token of requests without one that are no calls.
+    """
 
     def __init__(self) -> None:
         self.authorization = AuthorizationServer()
         self.description = "The account that reads this."
         self.metadata: dict[str, Any] | None = None
+        self.guest = ""
         self.url = ""
 
     @asynccontextmanager
@@ -198,8 +203,19 @@ class Notes:
         if scope["path"].startswith("/.well-known/oauth-protected-resource") and self.metadata is not None:
             described = {"resource": self.url, "scopes_supported": [SCOPE], **self.metadata}
             await JSONResponse(described)(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            return
+        if self.guest and not Headers(scope=scope).get("authorization"):
+            body = await Request(scope, receive).body()
+            unread = [{"type": "http.request", "body": body}]
+            if b'"tools/call"' not in body:
+                scope["headers"] = [*scope["headers"], (b"authorization", f"Bearer {self.guest}".encode())]
+
+            async def read_again() -> Any:
+                return unread.pop() if unread else await receive()
+
+            await self._app(scope, read_again, send)
+            return
+        await self._app(scope, receive, send)
 
     async def _whoami(self) -> str:
         access = get_access_token()

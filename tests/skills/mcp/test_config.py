@@ -50,6 +50,10 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
         ),
         ({"command": "x", "envFile": ".env"}, "mcpServers.bad: its envFile is not read; write the variables into env"),
         ("npx server", "mcpServers.bad: write an object"),
+        (
+            {"url": "http://a", "oauth": {"clientId": "a", "clientSecret": "b", "grantType": "client_credentials"}},
+            "mcpServers.bad: oauth with client_credentials needs clientId, clientSecret and issuer",
+        ),
         ({"command": "x", "disabled": "maybe"}, "mcpServers.bad.disabled: Input should be a valid boolean"),
     ],
 )
@@ -169,6 +173,29 @@ def test_server_with_clashing_prefix_is_left_out(tmp_path: Path, names: list[str
 def test_a_declaration_in_code_is_checked_too(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(AgentError, match=said):
         McpServer(**fields)
+
+
+@pytest.mark.parametrize(
+    ("entry", "oauth"),
+    [
+        (
+            {"oauth": {"clientId": "a", "clientSecret": "${ITS_SECRET}", "scopes": ["b", "c"]}},
+            ("a", "word", ("b", "c")),
+        ),
+        ({"oauth": {"enabled": True, "client_id": "a", "scope": "b c", "callbackPort": 1}}, ("a", "", ("b", "c"))),
+        ({"auth": {"CLIENT_ID": "a", "CLIENT_SECRET": "${ITS_SECRET}"}}, ("a", "word", ())),
+        ({"oauth": False, "auth": "oauth"}, None),
+    ],
+)
+def test_oauth_of_other_clients_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Any, oauth: tuple[str, ...] | None
+) -> None:
+    monkeypatch.setenv("ITS_SECRET", "word")
+    read = read_server_file(written(tmp_path, a={"url": "http://a", **entry}))
+    assert read.problems == ()
+    [declared] = [server.oauth for server in read.servers]
+    found = (declared.client_id, declared.client_secret, declared.scopes)
+    assert (found if declared.enabled else None) == oauth
 
 
 async def test_server_can_be_probed_without_application(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ async def test_other_error_fails_call(status: int) -> None:
     ("status", "headers", "said"),
     [
         (429, {"Retry-After": "7"}, "HTTP 429 Too Many Requests: try again in 7 s"),
-        (401, {}, "HTTP 401 Unauthorized: check its headers"),
+        (403, {}, "HTTP 403 Forbidden: check its headers"),
     ],
 )
 async def test_http_error_for_one_call_fails_only_that_call(status: int, headers: Any, said: str) -> None:

@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import httpx2
 import pytest
+from mcp.server.auth.provider import AccessToken
 
 from callboard.agents import Agent
-from callboard.errors import ToolError
+from callboard.calls.sign_ins import SignIns
+from callboard.errors import SettingsError, ToolError
+from callboard.settings import Settings
 from callboard.skills.mcp import connection
 from callboard.skills.mcp.declaration import OAuth, ServerDeclaration
 from callboard.skills.mcp.oauth import Authorization, SignInError
 from callboard.skills.mcp.server import RunningServer
 from callboard.skills.mcp.signals import Signals
 from callboard.skills.mcp.skills import McpServer, McpServers
+from callboard.storage import Store
 from callboard_protocol import InputRequest, ToolCallComplete, ToolCallError
 from tests.fakes.mcp_oauth import Notes, browse, come_back
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
@@ -48,16 +53,18 @@ async def serving_notes(
             yield service, model
 
 
-async def ask(service: Service, user: str, account: str | None, **options: Any) -> list[Any]:
-    """Return the events of a run of the user. Each address of a question is opened by a browser with the account."""
+async def ask(service: Service, user: str, account: str | None, callback: httpx.AsyncClient | None = None) -> list[Any]:
+    """Return the events of a run of the user. Each address of a question is opened by a browser with the account.
+
+    `callback` is the client of the server to which the browser comes back.
+    """
     events = []
-    pages = []
     body = request(user={"id": user}, chat_id=f"chat of {user}")
     async with service.client.stream("POST", "/v1/runs", json=body) as response:
         async for _, event in numbered(response):
             events.append(event)
             if isinstance(event, InputRequest):
-                pages.append(await browse(event.url, account, service.client, **options))
+                await browse(event.url, account, callback or service.client)
     return events
 
 
@@ -114,7 +121,8 @@ async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path) -> N
     async with Notes().running() as notes:
         turns = [calling("far_sign_in") for _ in range(4)]
         async with serving_notes(tmp_path, notes, *turns, input_timeout_seconds=0.1) as (service, _):
-            for value, reason in ((False, "the user declined to sign in."), (None, "nobody signed in.")):
+            closed = "the question was closed, or the user cannot be asked here."
+            for value, reason in ((False, "the user declined to sign in."), (None, closed)):
                 body = request(user={"id": "ada"}, run_id=f"run-{value}")
                 assert results(await service.events_with_answer(body, value)) == [refused + reason]
             assert results(await ask(service, "ada", None)) == [
@@ -123,6 +131,33 @@ async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path) -> N
             nobody = await service.events(request())
             assert results(nobody) == [refused + "each user signs in for themselves, and this request names no user."]
         assert not notes.authorization.issued
+
+
+async def test_server_that_demands_a_sign_in_for_calls_only_offers_its_tools_before(tmp_path: Path) -> None:
+    async with Notes().running() as notes:
+        notes.guest = "guest"
+        resource = notes.authorization.resource
+        guest = AccessToken(token="guest", client_id="", scopes=["notes"], resource=resource)
+        notes.authorization.tokens["guest"] = guest
+        async with serving_notes(tmp_path, notes, calling("far_whoami", "far_whoami")) as (service, model):
+            events = await ask(service, "ada", "ada@notes")
+            assert [one["function"]["name"] for one in model.requests[0]["tools"]] == ["far_whoami", "far_leak"]
+        assert (results(events), len(questions(events))) == (["ada@notes"] * 2, 1)
+
+
+async def test_browser_may_come_back_to_another_server_and_all_servers_need_the_same_key(tmp_path: Path) -> None:
+    async with Notes().running() as notes:
+        turns = [calling("far_sign_in"), calling("far_sign_in", "far_whoami")]
+        async with serving_notes(tmp_path, notes, turns[0]) as (service, _):
+            same = {"database_url": f"sqlite:///{tmp_path}/callboard.db"}
+            async with serving_notes(tmp_path, notes, turns[1], **same) as (other, _):
+                assert len(questions(await ask(service, "ada", "ada@notes", callback=other.client))) == 1
+                # It has not listed the tools yet, and has the token.
+                again = await ask(other, "ada", None)
+                assert (results(again)[-1], questions(again)) == ("ada@notes", [])
+    sign_ins = SignIns(Store("postgresql+asyncpg://ada@127.0.0.1:9/none"), Settings(data_dir=tmp_path))
+    with pytest.raises(SettingsError, match="set CALLBOARD_TOKEN_KEY"):
+        await sign_ins.save("ada", "far", {})
 
 
 async def test_parallel_calls_of_a_user_ask_once(tmp_path: Path) -> None:

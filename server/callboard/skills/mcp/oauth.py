@@ -9,7 +9,7 @@ restart it does not know where to refresh a token.
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from itertools import count
@@ -111,7 +111,10 @@ class Authorization(httpx2.Auth):
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send a request, again with another token if the server demands one."""
         for number in count():
-            token = await self._find_token()
+            # Without the database the server's refusal ends in `_get_token`, which gives the reason.
+            token = ""
+            with suppress(SettingsError, StorageError):
+                token = _read_token(await self._load())
             if token:
                 request.headers["Authorization"] = f"Bearer {token}"
             response = yield request
@@ -136,29 +139,24 @@ class Authorization(httpx2.Auth):
     def _has_own_account(self) -> bool:
         return self._declaration.oauth.grant_type == "client_credentials"
 
-    async def _find_token(self) -> str:
-        account = await self._load()
-        return account.tokens.access_token if account.tokens else ""
-
     async def _load(self) -> Account:
-        account = self._own
+        # Read each time, because another server may have refreshed the token, or the user may have been deleted.
         if self._user_id and self._sign_ins:
             kept = await self._sign_ins.load(self._user_id, self._declaration.url)
-            account = Account() if kept is None else Account.model_validate(kept)
-        self._hide(account)
-        return account
+            self._own = Account() if kept is None else Account.model_validate(kept)
+            self._hide(self._own)
+        return self._own
 
     async def _save(self, account: Account) -> None:
-        self._hide(account)
         self._own = account
+        self._hide(account)
         if self._user_id and self._sign_ins:
             await self._sign_ins.save(self._user_id, self._declaration.url, account.model_dump(mode="json"))
 
     def _hide(self, account: Account) -> None:
         """Remove the account's secrets from all texts of the connection."""
-        tokens, client = account.tokens, account.client
-        secrets = [tokens.access_token, tokens.refresh_token] if tokens else []
-        secrets += [client.client_secret] if client else []
+        secrets = [_read_token(account), account.tokens and account.tokens.refresh_token]
+        secrets.append(account.client and account.client.client_secret)
         self._declaration.hide.add(*filter(None, secrets))
 
     async def _get_token(self, request: httpx2.Request, response: httpx2.Response, refused: str, number: int) -> None:
@@ -167,17 +165,19 @@ class Authorization(httpx2.Auth):
             raise SignInError(f"it answers HTTP {response.status_code} to a new token too")
         failures = len(self._failures)
         async with self._lock:
-            account = await self._load()
-            if account.tokens and account.tokens.access_token != refused:
-                return  # another request has got it meanwhile
             if len(self._failures) > failures:
                 raise SignInError(self._failures[-1])  # the user was asked meanwhile, and is not asked again
             try:
+                account = await self._load()
+                if _read_token(account) not in ("", refused):
+                    return  # another request has got it meanwhile
                 probe = httpx2.Request("POST", request.url, headers=request.headers)
                 probe.headers.pop("Authorization", None)
                 can_refresh = account.tokens and account.tokens.refresh_token and not _is_step_up(response)
-                if not number and can_refresh and await self._run(self._provide(account), probe, None):
-                    return
+                if not number and can_refresh:
+                    is_refreshed = await self._run(self._provide(account), probe, None)
+                    if is_refreshed or await self._load() != account:
+                        return  # refreshed here, or by another server, which ended the old refresh token
                 if not (self._has_own_account or self._context):
                     raise SignInError(NEEDED)
                 await response.aread()
@@ -219,7 +219,6 @@ class Authorization(httpx2.Auth):
                 client_name="Callboard",
                 software_version=__version__,
                 redirect_uris=[callback],
-                token_endpoint_auth_method="none",  # noqa: S106 - no password
                 application_type="native" if callback.host in ("127.0.0.1", "localhost", "[::1]") else "web",
                 scope=scope,
             )
@@ -314,8 +313,9 @@ class Authorization(httpx2.Auth):
             with context.clock.waiting():
                 await asyncio.wait({question, back}, return_when=asyncio.FIRST_COMPLETED)
                 if not back.done() and question.result() is not True:
-                    declined = "the user declined to sign in" if question.result() is False else "nobody signed in"
-                    raise SignInError(declined)
+                    is_declined = question.result() is False
+                    closed = "the question was closed, or the user cannot be asked here"
+                    raise SignInError("the user declined to sign in" if is_declined else closed)
                 query = await back
         except TimeoutError:
             raise SignInError(f"nobody signed in within {SIGN_IN_SECONDS:g} s") from None
@@ -327,6 +327,10 @@ class Authorization(httpx2.Auth):
             code = _CODE.fullmatch(query.get("error", ""))
             raise SignInError(f"{host} refused the sign-in{f' ({code[0]})' if code else ''}")
         return AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
+
+
+def _read_token(account: Account) -> str:
+    return account.tokens.access_token if account.tokens else ""
 
 
 def demands_token(response: httpx2.Response) -> bool:
