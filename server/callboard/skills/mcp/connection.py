@@ -34,7 +34,7 @@ from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import elicit
 from callboard.skills.mcp.messages import WatchedStream
-from callboard.skills.mcp.oauth import Authorization, demands_token
+from callboard.skills.mcp.oauth import demands_token
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.text import storable_json
@@ -77,15 +77,11 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def connect(
-    declaration: ServerDeclaration,
-    signals: Signals,
-    mode: Literal["auto", "legacy"],
-    auth: Authorization | None = None,
+    declaration: ServerDeclaration, signals: Signals, mode: Literal["auto", "legacy"]
 ) -> AsyncIterator[Session]:
     """Open a session. Enter and leave it in the same task. Raises `CONNECTION_ERRORS`, also in groups.
 
-    With the mode `auto` a request of the newest protocol is tried before the older handshake. `auth`
-    adds tokens to the requests over HTTP.
+    With the mode `auto` a request of the newest protocol is tried before the older handshake.
     """
 
     async def on_message(message: ServerNotification | Exception) -> None:
@@ -101,7 +97,7 @@ async def connect(
         return await elicit(params, declaration, signals)
 
     client = Client(
-        _open_streams(declaration, signals, auth),
+        _open_streams(declaration, signals),
         read_timeout_seconds=REQUEST_SECONDS,
         message_handler=on_message,
         elicitation_callback=on_question,
@@ -117,13 +113,11 @@ _Streams = tuple[Any, Any]
 
 
 @asynccontextmanager
-async def _open_streams(
-    declaration: ServerDeclaration, signals: Signals, auth: Authorization | None
-) -> AsyncIterator[_Streams]:
+async def _open_streams(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[_Streams]:
     # Shielded while a process starts. If the SDK is cancelled there, it leaves the process running, and asyncio's event
     # loop may be closed before the process has ended.
     with anyio.CancelScope(shield=bool(declaration.command)) as scope:
-        async with _open_transport(declaration, signals, auth) as (read, write):
+        async with _open_transport(declaration, signals) as (read, write):
             scope.shield = False
             try:
                 yield WatchedStream(read, declaration.name, signals), write
@@ -134,9 +128,7 @@ async def _open_streams(
 
 
 @asynccontextmanager
-async def _open_transport(
-    declaration: ServerDeclaration, signals: Signals, auth: Authorization | None
-) -> AsyncIterator[_Streams]:
+async def _open_transport(declaration: ServerDeclaration, signals: Signals) -> AsyncIterator[_Streams]:
     if declaration.command:
         parameters = StdioServerParameters(
             command=declaration.command,
@@ -148,7 +140,7 @@ async def _open_transport(
         async with _log_stderr(declaration) as errlog, stdio_client(parameters, errlog=errlog) as streams:
             yield streams
         return
-    http = _http_client(declaration, signals, auth)
+    http = _http_client(declaration, signals)
     async with (
         http,
         streamable_http_client(declaration.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
@@ -191,7 +183,7 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
         signals.change_tools()
 
 
-def _http_client(declaration: ServerDeclaration, signals: Signals, auth: Authorization | None) -> httpx2.AsyncClient:
+def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.AsyncClient:
     async def guard(response: httpx2.Response) -> None:
         codings = response.headers.get("content-encoding", "").lower()
         if not _COMPRESSIONS.isdisjoint(coding.strip() for coding in codings.split(",")):
@@ -199,7 +191,7 @@ def _http_client(declaration: ServerDeclaration, signals: Signals, auth: Authori
             raise ConnectionRefusedError("it compresses its answers, although `Accept-Encoding: identity` forbids it")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
-        if auth is not None and demands_token(response):
+        if signals.auth and demands_token(response):
             return  # `auth` sends the request again, or reports why it cannot
         call = sent_call.get() if await _is_call(response.request) else None
         if call is not None:
@@ -215,7 +207,7 @@ def _http_client(declaration: ServerDeclaration, signals: Signals, auth: Authori
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     hooks: Mapping[str, list[Any]] = {"response": [guard]}
     headers = {**declaration.headers, "Accept-Encoding": "identity"}
-    return httpx2.AsyncClient(auth=auth, headers=headers, timeout=timeout, event_hooks=hooks)
+    return httpx2.AsyncClient(auth=signals.auth, headers=headers, timeout=timeout, event_hooks=hooks)
 
 
 async def _is_call(request: httpx2.Request) -> bool:

@@ -16,11 +16,6 @@ from pydantic.dataclasses import dataclass
 from callboard.errors import AgentError
 from callboard.redaction import SECRET_NAME, Redaction, is_secret, secrets_in_url
 
-
-def _split_scopes(value: object) -> object:
-    return re.split(r"[\s,]+", value.strip()) if isinstance(value, str) and value.strip() else value or ()
-
-
 Confirm = Literal["never", "unless_read_only", "always"]
 """The tools of a server that need the user's approval. `unless_read_only` relies on the server's own hints."""
 
@@ -28,7 +23,8 @@ _SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?(
 """A name that ends like the name of a secret, and the value. The value in `--key-column=id` is not a secret."""
 
 
-GrantType = Literal["authorization_code", "client_credentials"]
+def _split(scopes: object) -> object:
+    return scopes.split() if isinstance(scopes, str) else scopes
 
 
 @dataclass(frozen=True)
@@ -45,19 +41,23 @@ class OAuth:
     """
 
     enabled: bool = True
-    grant_type: GrantType = "authorization_code"
+    grant_type: Literal["authorization_code", "client_credentials"] = "authorization_code"
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
-    scopes: Annotated[tuple[str, ...], BeforeValidator(_split_scopes)] = ()
+    scopes: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
     issuer: str = ""
 
     def __post_init__(self) -> None:
-        needed = (self.client_id, self.client_secret, self.issuer)
-        if self.grant_type == "client_credentials" and not all(needed):
+        if self.is_own and not (self.client_id and self.client_secret and self.issuer):
             raise AgentError(
                 "oauth with client_credentials needs clientId, clientSecret and issuer, the address of the "
                 "authorization server that they are for"
             )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the tokens are Callboard's own, and not those of users."""
+        return self.grant_type == "client_credentials"
 
 
 @dataclass(frozen=True)

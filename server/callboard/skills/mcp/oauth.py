@@ -131,13 +131,9 @@ class Authorization(httpx2.Auth):
         if (call := sent_call.get()) is not None:
             call.sign_in_reason = reason
             return
-        if not self._has_own_account:
+        if not self._declaration.oauth.is_own:
             self._signals.sign_in_reason = reason
         raise SignInError(reason)
-
-    @property
-    def _has_own_account(self) -> bool:
-        return self._declaration.oauth.grant_type == "client_credentials"
 
     async def _load(self) -> Account:
         # Read each time, because another server may have refreshed the token, or the user may have been deleted.
@@ -178,7 +174,7 @@ class Authorization(httpx2.Auth):
                     is_refreshed = await self._run(self._provide(account), probe, None)
                     if is_refreshed or await self._load() != account:
                         return  # refreshed here, or by another server, which ended the old refresh token
-                if not (self._has_own_account or self._context):
+                if not (self._declaration.oauth.is_own or self._context):
                     raise SignInError(NEEDED)
                 await response.aread()
                 scope = account.tokens.scope if account.tokens else None
@@ -201,7 +197,7 @@ class Authorization(httpx2.Auth):
         storage = _Storage(account, self._save)
         scope = " ".join(oauth.scopes) or scope
         provider: OAuthClientProvider
-        if self._has_own_account:
+        if oauth.is_own:
             client_id, secret = oauth.client_id, oauth.client_secret
             provider = ClientCredentialsOAuthProvider(url, storage, client_id, secret, scope=scope, issuer=oauth.issuer)
         else:

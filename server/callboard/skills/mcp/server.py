@@ -28,7 +28,6 @@ from callboard.skills.mcp.user_connections import UserConnections
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
-    from callboard.skills.mcp.oauth import Authorization
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
@@ -78,8 +77,8 @@ class RunningServer:
     """One server. Its tools are kept while it restarts.
 
     The first pause before a restart lasts `first_pause_seconds`, and each further one is twice as long, up to
-    `longest_pause_seconds`. With `sign_ins`, users can sign in to it: the connection of
-    the user with `user_id` has a `parent`, whose connection has no token, and which offers the tools.
+    `longest_pause_seconds`. With `sign_ins`, users can sign in to it. The connection of the user
+    with `user_id` then has a `parent`, which has no token itself, and offers the tools of all users.
     """
 
     def __init__(
@@ -107,7 +106,6 @@ class RunningServer:
         self._sign_ins = sign_ins
         self._user_id = user_id
         self._parent = parent
-        self._auth: Authorization | None = None
         self._users = UserConnections(declaration.name, self._make_connection)
         self._listed: dict[str, McpTool] = {}
         self._names: dict[str | None, frozenset[str]] = {}
@@ -116,11 +114,6 @@ class RunningServer:
     def tools(self) -> tuple[Tool, ...]:
         """Return its tools, or those it had before it was lost; until a user has signed in, one that does so."""
         return self._tools or ((self._sign_in_tool,) if self.state.status == "sign-in" else ())
-
-    @property
-    def sign_in_reason(self) -> str:
-        """Why the connection has no token that the server demands; "" if none is missing."""
-        return self._signals.sign_in_reason
 
     @property
     def is_idle(self) -> bool:
@@ -165,7 +158,7 @@ class RunningServer:
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
         name = self.declaration.name
-        if self.state.status == "sign-in":
+        if self.state.status == "sign-in" or self._users.is_open(context):
             return await (await self._connect_user(context)).call(tool_name, arguments, context)
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
@@ -180,7 +173,7 @@ class RunningServer:
             try:
                 return await session.call(tool_name, arguments, context)
             except NotSignedIn as error:
-                if self._parent or self.declaration.oauth.grant_type == "client_credentials":
+                if self._parent or self.declaration.oauth.is_own:
                     raise refuse(name, str(error)) from error
                 return await (await self._connect_user(context)).call(tool_name, arguments, context)
             except ForgottenSession:
@@ -231,7 +224,7 @@ class RunningServer:
                     if self._mode == "legacy":
                         continue
                 self._signals.renewed.set()
-                if self.sign_in_reason:
+                if self._signals.sign_in_reason:
                     await self._begin_sign_ins()
                     started_or_failed.set()
                     await anyio.sleep_forever()
@@ -254,13 +247,13 @@ class RunningServer:
         from callboard.skills.mcp.connection import CONNECTION_ERRORS, connect
         from callboard.skills.mcp.oauth import Authorization
 
-        if self._auth is None and self.declaration.gets_tokens:
-            self._auth = Authorization(self.declaration, self._signals, self._sign_ins, self._user_id)
         signals = self._signals
+        if signals.auth is None and self.declaration.gets_tokens:
+            signals.auth = Authorization(self.declaration, signals, self._sign_ins, self._user_id)
         signals.begin()
         self._ready_since = None
         try:
-            async with connect(self.declaration, signals, self._mode, self._auth) as session:
+            async with connect(self.declaration, signals, self._mode) as session:
                 await self._serve(session, started_or_failed)
         except (*CONNECTION_ERRORS, ExceptionGroup) as error:
             reason = clean_text(self.declaration.hide(_describe_error(error)))
@@ -366,7 +359,7 @@ class RunningServer:
         """Offer the tools that users have listed before a restart, until a user of this server lists them."""
         from mcp_types import Tool as McpTool
 
-        reason = self.sign_in_reason
+        reason = self._signals.sign_in_reason
         try:
             if self._sign_ins and not self._parent and not self._tools:
                 kept = await self._sign_ins.load("", self.declaration.url) or ()

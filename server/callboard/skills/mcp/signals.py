@@ -5,11 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 
 from callboard.calls import ToolContext
 from callboard.errors import ToolError
+
+if TYPE_CHECKING:
+    from callboard.skills.mcp.oauth import Authorization
 
 ENDED = "it ended"
 """The reason for the end of a connection if nothing else is known."""
@@ -65,11 +69,14 @@ class Signals:
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared while the server has forgotten the session, and set once a new session is open or cannot be opened."""
 
-    sign_in_reason: str = ""
-    """Why there is no token for requests that belong to no call; "" if none was missing."""
+    auth: "Authorization | None" = None
+    """Adds tokens to the connection's requests over HTTP."""
 
     asker: ToolContext | None = None
     """The call for which the connection is opened."""
+
+    sign_in_reason: str = ""
+    """Why there is no token for a request that belongs to no call; "" if none was missing."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""

@@ -33,10 +33,9 @@ class UserConnections:
         if context.user is None:
             raise refuse(self._name, "each user signs in for themselves, and this request names no user")
         user_id = context.user.id
-        opened = self._open.get(user_id)
-        if opened and not opened[0].sign_in_reason:
+        if self.is_open(context):
             self._open[user_id] = self._open.pop(user_id)
-            return opened[0]
+            return self._open[user_id][0]
         if (starting := self._starting.get(user_id)) is None:
             starting = self._starting[user_id] = asyncio.create_task(
                 self._start(user_id, context),
@@ -53,6 +52,11 @@ class UserConnections:
             raise refuse(self._name, "the user stopped the call that asked them")
         return starting.result()
 
+    def is_open(self, context: ToolContext) -> bool:
+        """Return whether the call's user has a connection for which they need not sign in first."""
+        opened = self._open.get(context.user.id) if context.user else None
+        return opened is not None and opened[0].state.status != "sign-in"
+
     async def aclose(self) -> None:
         """Close all connections."""
         for user_id in [*self._open]:
@@ -68,7 +72,7 @@ class UserConnections:
             await closing.enter_async_context(server.lifespan(wait_seconds=math.inf))
             if server.state.status != "ready":
                 reason = server.state.reason
-                if server.sign_in_reason:
+                if server.state.status == "sign-in":
                     raise refuse(self._name, reason)
                 raise ToolError(f"Not run: the MCP server '{self._name}' cannot be reached: {reason}.")
             self._open[user_id] = (server, closing.pop_all())
