@@ -188,13 +188,13 @@ def test_a_declaration_in_code_is_checked_too(fields: dict[str, Any], said: str)
     ],
 )
 def test_oauth_of_other_clients_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Any, oauth: tuple[str, ...] | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Any, oauth: tuple[object, ...] | None
 ) -> None:
     monkeypatch.setenv("ITS_SECRET", "word")
     read = read_server_file(written(tmp_path, a={"url": "http://a", **entry}))
     assert read.problems == ()
     [declared] = [server.oauth for server in read.servers]
-    found = (declared.client_id, declared.client_secret, declared.scopes)
+    found: tuple[object, ...] = (declared.client_id, declared.client_secret, declared.scopes)
     assert (found if declared.enabled else None) == oauth
 
 

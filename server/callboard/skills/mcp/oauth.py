@@ -151,9 +151,9 @@ class Authorization(httpx2.Auth):
 
     def _hide(self, account: Account) -> None:
         """Remove the account's secrets from all texts of the connection."""
-        secrets = [_read_token(account), account.tokens and account.tokens.refresh_token]
-        secrets.append(account.client and account.client.client_secret)
-        self._declaration.hide.add(*filter(None, secrets))
+        tokens, client = account.tokens, account.client
+        refresh_token, secret = tokens and tokens.refresh_token, client and client.client_secret
+        self._declaration.hide.add(_read_token(account), refresh_token or "", secret or "")
 
     async def _get_token(self, request: httpx2.Request, response: httpx2.Response, refused: str, number: int) -> None:
         """Get another token than the refused one, which was number `number` that was got. Raises `SignInError`."""
