@@ -3,6 +3,7 @@
 Both are reached over real HTTP. The account that signs in is the browser's cookie `account`.
 """
 
+import asyncio
 import base64
 import hashlib
 from collections import Counter
@@ -192,8 +193,22 @@ class Notes:
             mcp.add_tool(self._whoami, "whoami", description=self.description)
             mcp.add_tool(self._leak, "leak")
             self._app = mcp.streamable_http_app()
-            await closing.enter_async_context(mcp.session_manager.run())
-            yield self
+            over = asyncio.Event()
+
+            async def hold_sessions(started: asyncio.Future[None]) -> None:
+                # In a task of its own, because fixtures begin and end in different ones.
+                async with mcp.session_manager.run():
+                    started.set_result(None)
+                    await over.wait()
+
+            started = asyncio.get_running_loop().create_future()
+            holding = asyncio.create_task(hold_sessions(started))
+            await started
+            try:
+                yield self
+            finally:
+                over.set()
+                await holding
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the access of a token, for the SDK."""

@@ -83,7 +83,9 @@ class SignIns:
             if _is_over(old):  # of a server that was lost
                 await records.remove(old.key)
         key = digest(state)
-        await records.put(key, self._seal({"user": user.name or user.id, "service": service}))
+        # With the address or the id, because users can change their names.
+        shown = f"{user.name} ({user.email or user.id})" if user.name else user.id
+        await records.put(key, self._seal({"user": shown, "service": service}))
         try:
             async with asyncio.timeout(SIGN_IN_SECONDS):
                 while (back := await records.get(key + BACK)) is None:  # noqa: ASYNC110 - another process may put it

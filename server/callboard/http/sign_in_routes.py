@@ -43,8 +43,9 @@ async def come_back(request: Request) -> Response:
 
 
 def _page(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    head = '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>Callboard</title>'
-    return HTMLResponse(f"{head}<p>{text}</p>", status, HEADERS)
+    meta = '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
+    page = f'<!doctype html><html lang="en">{meta}<title>Callboard</title><p>{text}</p>'
+    return HTMLResponse(page, status, HEADERS)
 
 
 ROUTES = [Route(CALLBACK_PATH, come_back, methods=["GET"])]

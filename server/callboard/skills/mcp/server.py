@@ -19,7 +19,7 @@ import structlog
 from callboard.calls import Tool, ToolContext, ToolResult
 from callboard.calls.sign_ins import SignIns
 from callboard.errors import SettingsError, StorageError, ToolError
-from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
+from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TITLE_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
 from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, NotSignedIn, Signals, refuse
@@ -387,7 +387,8 @@ class RunningServer:
         name = self.declaration.name
         needed = f"Signs the user in to the MCP server {name}, whose tools are not known before."
         nothing = {"type": "object", "properties": {}}
-        return Tool(f"{self.declaration.prefix}_sign_in", needed, nothing, sign_in, context_parameter="context")
+        title = f"Sign in to {name}"[:MAX_TITLE_CHARS]
+        return Tool(f"{self.declaration.prefix}_sign_in", needed, nothing, sign_in, title=title)
 
     def _write_notes(self, left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         notes = [

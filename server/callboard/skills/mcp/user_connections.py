@@ -59,8 +59,7 @@ class UserConnections:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for user_id in [*self._open]:
-            await self._close(user_id)
+        await asyncio.gather(*map(self._close, [*self._open]))
 
     async def _start(self, user_id: str, context: ToolContext) -> "RunningServer":
         await self._close(user_id)
