@@ -163,7 +163,7 @@ class AuthorizationServer:
 class Notes:
     """The MCP server. `url` is its address, `authorization` its authorization server. `metadata` replaces its own.
 
-    `guest`: the token of requests without one that are no calls.
+    `guest`: the token of requests without one that are no calls. `is_older`: it has sessions, as older protocols have.
     """
 
     def __init__(self) -> None:
@@ -171,6 +171,7 @@ class Notes:
         self.description = "The account that reads this."
         self.metadata: dict[str, Any] | None = None
         self.guest = ""
+        self.is_older = False
         self.url = ""
 
     @asynccontextmanager
@@ -219,18 +220,18 @@ class Notes:
             described = {"resource": self.url, "scopes_supported": [SCOPE], **self.metadata}
             await JSONResponse(described)(scope, receive, send)
             return
-        if self.guest and not Headers(scope=scope).get("authorization"):
-            body = await Request(scope, receive).body()
-            unread = [{"type": "http.request", "body": body}]
-            if b'"tools/call"' not in body:
-                scope["headers"] = [*scope["headers"], (b"authorization", f"Bearer {self.guest}".encode())]
+        body = await Request(scope, receive).body()
+        unread = [{"type": "http.request", "body": body}]
+        if self.guest and not Headers(scope=scope).get("authorization") and b'"tools/call"' not in body:
+            scope["headers"] = [*scope["headers"], (b"authorization", f"Bearer {self.guest}".encode())]
 
-            async def read_again() -> Any:
-                return unread.pop() if unread else await receive()
+        async def read_again() -> Any:
+            return unread.pop() if unread else await receive()
 
+        if self.is_older and b'"server/discover"' in body and Headers(scope=scope).get("authorization"):
+            await PlainTextResponse("Not Found", 404)(scope, read_again, send)
+        else:
             await self._app(scope, read_again, send)
-            return
-        await self._app(scope, receive, send)
 
     async def _whoami(self) -> str:
         access = get_access_token()

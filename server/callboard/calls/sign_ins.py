@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
 from callboard._keys import make_token_key
 from callboard.errors import SettingsError
 from callboard.settings import Settings
@@ -92,9 +90,8 @@ class SignIns:
                     await asyncio.sleep(POLL_SECONDS)
             return dict(self._open(back) or {})
         finally:
-            with anyio.CancelScope(shield=True):
-                await records.remove(key)
-                await records.remove(key + BACK)
+            await records.remove(key)
+            await records.remove(key + BACK)
 
     async def find(self, state: str) -> Mapping[str, str] | None:
         """Return the names of the `user` and the `service` of an open sign-in; None if there is none with the state."""

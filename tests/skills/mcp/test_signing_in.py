@@ -77,8 +77,10 @@ def questions(events: list[Any]) -> list[InputRequest]:
     return [event for event in events if isinstance(event, InputRequest)]
 
 
-async def test_each_user_signs_in_once_and_calls_run_with_their_own_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_older", [False, True], ids=["newest protocol", "older protocol"])
+async def test_each_user_signs_in_once_and_calls_run_with_their_own_token(tmp_path: Path, is_older: bool) -> None:
     async with Notes().running() as notes:
+        notes.is_older = is_older
         turns = [calling("far_sign_in", "far_whoami"), calling("far_whoami"), calling("far_whoami")]
         async with serving_notes(tmp_path, notes, *turns) as (service, model):
             first = await ask(service, "ada", "ada@notes")
@@ -158,6 +160,20 @@ async def test_browser_may_come_back_to_another_server_and_all_servers_need_the_
     sign_ins = SignIns(Store("postgresql+asyncpg://ada@127.0.0.1:9/none"), Settings(data_dir=tmp_path))
     with pytest.raises(SettingsError, match="set CALLBOARD_TOKEN_KEY"):
         await sign_ins.save("ada", "far", {})
+
+
+async def test_stopped_call_leaves_no_open_sign_in(tmp_path: Path) -> None:
+    async with Notes().running() as notes:
+        async with serving_notes(tmp_path, notes, calling("far_sign_in")[:1], calling("far_sign_in")) as (service, _):
+            stopped = request(user={"id": "ada"}, run_id="stopped", chat_id="c")
+            async with service.client.stream("POST", "/v1/runs", json=stopped) as response:
+                async for _, event in numbered(response):
+                    if isinstance(event, InputRequest):
+                        await service.client.post("/v1/runs/stopped/cancel", params={"user_id": "ada"})
+                        address = event.url
+            assert "is over" in await browse(address, "ada@notes", service.client)
+            again = await ask(service, "ada", "ada@notes")
+            assert (len(questions(again)), results(again)[0][:10]) == (1, "Signed in.")
 
 
 async def test_parallel_calls_of_a_user_ask_once(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ipaddress import ip_address, ip_network
 from itertools import count
 from urllib.parse import parse_qs, urlsplit
 
+import anyio
 import httpx
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
@@ -318,7 +319,9 @@ class Authorization(httpx2.Auth):
         finally:
             question.cancel()
             back.cancel()
-            await asyncio.gather(question, back, return_exceptions=True)
+            # Shielded, because anyio cancels again and again, also what removes the sign-in.
+            with anyio.CancelScope(shield=True):
+                await asyncio.gather(question, back, return_exceptions=True)
         if "code" not in query:
             code = _CODE.fullmatch(query.get("error", ""))
             raise SignInError(f"{host} refused the sign-in{f' ({code[0]})' if code else ''}")
