@@ -1,5 +1,6 @@
 """The server's own keys, in files in the data folder that only its owner can read."""
 
+import errno
 import os
 import secrets
 from pathlib import Path
@@ -62,12 +63,15 @@ def make_token_key(data_dir: Path) -> str:
         if not file.exists():
             make_private_folder(folder)
             _put_key(file, folder / f".{TOKEN_KEY_FILE}.{secrets.token_hex(8)}")
-        return read_private_file(file).strip()
+        key = read_private_file(file).strip()
+        if len(key) < KEY_BYTES:
+            raise OSError(errno.EINVAL, "it holds no key")  # noqa: TRY301 - as if it could not be read
     except OSError as error:
         raise SettingsError(
-            f"the key of users' tokens in {file} cannot be used ({error.strerror}): correct it, or set "
-            "CALLBOARD_TOKEN_KEY to a long random string"
+            f"the key of users' tokens in {file} cannot be used ({error.strerror}): restore it; or delete it, after "
+            "which users sign in again; or set CALLBOARD_TOKEN_KEY"
         ) from error
+    return key
 
 
 def _put_key(file: Path, draft: Path) -> None:

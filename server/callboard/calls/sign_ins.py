@@ -74,16 +74,20 @@ class SignIns:
         sealed = self._seal({"of": [user_id, service], "value": value})
         await self._store.records(TOKENS, user_id).put(digest(service), sealed)
 
-    async def wait(self, state: str, user: User, service: str) -> Mapping[str, str]:
-        """Wait until the user's browser comes back with the state, and return its query. Raises `TimeoutError`."""
+    async def begin(self, state: str, user: User, service: str) -> None:
+        """Open a sign-in, before the user is asked: the browser may come back at once."""
         records = self._store.records(NAMESPACE, "")
         for old in await records.find():
             if _is_over(old):  # of a server that was lost
                 await records.remove(old.key)
-        key = digest(state)
         # With the address or the id, because users can change their names.
         shown = f"{user.name} ({user.email or user.id})" if user.name else user.id
-        await records.put(key, self._seal({"user": shown, "service": service}))
+        await records.put(digest(state), self._seal({"user": shown, "service": service}))
+
+    async def wait(self, state: str) -> Mapping[str, str]:
+        """Wait until the browser comes back with the state, and return its query. Raises `TimeoutError`."""
+        records = self._store.records(NAMESPACE, "")
+        key = digest(state)
         try:
             async with asyncio.timeout(SIGN_IN_SECONDS):
                 while (back := await records.get(key + BACK)) is None:  # noqa: ASYNC110 - another process may put it

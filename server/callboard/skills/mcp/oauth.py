@@ -106,7 +106,7 @@ class Authorization(httpx2.Auth):
         self._user_id = user_id
         self._own = Account()
         self._lock = asyncio.Lock()
-        self._failures: list[str] = []
+        self._failure: SignInError | None = None
         self._address = ""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
@@ -114,6 +114,7 @@ class Authorization(httpx2.Auth):
         for number in count():
             # Without the database the server's refusal ends in `_get_token`, which gives the reason.
             token = ""
+            request.headers.pop("Authorization", None)
             with suppress(SettingsError, StorageError):
                 token = _read_token(await self._load())
             if token:
@@ -160,10 +161,10 @@ class Authorization(httpx2.Auth):
         """Get another token than the refused one, which was number `number` that was got. Raises `SignInError`."""
         if number == MAX_TOKENS:
             raise SignInError(f"it answers HTTP {response.status_code} to a new token too")
-        failures = len(self._failures)
+        before = self._failure
         async with self._lock:
-            if len(self._failures) > failures:
-                raise SignInError(self._failures[-1])  # the user was asked meanwhile, and is not asked again
+            if self._failure and self._failure is not before:
+                raise self._failure  # the user was asked meanwhile, and is not asked again
             try:
                 account = await self._load()
                 if _read_token(account) not in ("", refused):
@@ -181,8 +182,8 @@ class Authorization(httpx2.Auth):
                 scope = account.tokens.scope if account.tokens else None
                 await self._run(self._provide(Account(), scope), probe, self._with_scopes(response))
             except (OSError, OAuthFlowError, SettingsError, StorageError, ToolError, ValueError) as error:
-                self._failures.append(_describe(error))
-                raise SignInError(self._failures[-1]) from None
+                self._failure = SignInError(_describe(error))
+                raise self._failure from None
 
     @property
     def _context(self) -> ToolContext | None:
@@ -295,6 +296,8 @@ class Authorization(httpx2.Auth):
         assert context.user is not None
         assert sign_ins is not None
         host = check_web_address(self._address)
+        [state] = parse_qs(urlsplit(self._address).query)["state"]
+        await sign_ins.begin(state, context.user, name)
         question = asyncio.ensure_future(
             context.ask(
                 f"{name} needs you to sign in. Open this address yourself and do not pass it on: the agents use the "
@@ -304,8 +307,7 @@ class Authorization(httpx2.Auth):
                 timeout_seconds=SIGN_IN_SECONDS,
             )
         )
-        [state] = parse_qs(urlsplit(self._address).query)["state"]
-        back = asyncio.ensure_future(sign_ins.wait(state, context.user, name))
+        back = asyncio.ensure_future(sign_ins.wait(state))
         try:
             with context.clock.waiting():
                 await asyncio.wait({question, back}, return_when=asyncio.FIRST_COMPLETED)
