@@ -47,8 +47,8 @@ MAX_TOKENS = 2
 
 NEEDED = "each user signs in with their first call"
 
-_CODE = re.compile(r"[a-z_]{1,40}")
-"""The error codes of OAuth. Descriptions are left out, because careless servers repeat secrets in them."""
+_CODE = re.compile(r"""(?:^|"error"\s*:\s*")([a-z_]{1,40})(?:$|")""")
+"""An error code of OAuth, alone or in JSON. Descriptions are left out: careless servers repeat secrets in them."""
 
 _EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
@@ -141,7 +141,9 @@ class Authorization(httpx2.Auth):
         # Read each time, because another server may have refreshed the token, or the user may have been deleted.
         if self._user_id and self._sign_ins:
             kept = await self._sign_ins.load(self._user_id, self._declaration.url)
-            self._own = Account() if kept is None else Account.model_validate(kept)
+            self._own = Account()
+            with suppress(ValidationError):  # none, or of another version
+                self._own = Account.model_validate(kept)
             self._hide(self._own)
         return self._own
 
@@ -275,7 +277,7 @@ class Authorization(httpx2.Auth):
             raise SignInError(f"its sign-in failed: {host} cannot be reached ({type(error).__name__})") from None
         found = httpx2.Response(answer.status_code, headers=answer.headers.raw, content=bytes(body), request=request)
         if found.is_error and request.method == "POST" and b"grant_type=refresh_token" not in content:
-            raise SignInError(f"its sign-in failed: {host} answered HTTP {found.status_code}{_read_code(found)}")
+            raise SignInError(f"its sign-in failed: {host} answered HTTP {found.status_code}{_read_code(found.text)}")
         return found
 
     async def _make_guard(self) -> Guard:
@@ -325,8 +327,7 @@ class Authorization(httpx2.Auth):
             with anyio.CancelScope(shield=True):
                 await asyncio.gather(question, back, return_exceptions=True)
         if "code" not in query:
-            code = _CODE.fullmatch(query.get("error", ""))
-            raise SignInError(f"{host} refused the sign-in{f' ({code[0]})' if code else ''}")
+            raise SignInError(f"{host} refused the sign-in{_read_code(query.get('error', ''))}")
         return AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
 
 
@@ -344,14 +345,10 @@ def _is_step_up(response: httpx2.Response) -> bool:
     return is_forbidden and extract_field_from_www_auth(response, "error") == "insufficient_scope"
 
 
-def _read_code(response: httpx2.Response) -> str:
+def _read_code(text: str) -> str:
     """Return the error code of an authorization server's answer in parentheses, "" if it has none."""
-    try:
-        content = response.json()
-    except ValueError:
-        return ""
-    code = content.get("error") if isinstance(content, dict) else None
-    return f" ({code})" if isinstance(code, str) and _CODE.fullmatch(code) else ""
+    code = _CODE.search(text)
+    return f" ({code[1]})" if code else ""
 
 
 def _describe(error: Exception) -> str:
