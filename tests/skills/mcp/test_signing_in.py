@@ -121,8 +121,8 @@ async def test_expired_token_is_refreshed_and_a_refused_refresh_asks_again(tmp_p
 async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path) -> None:
     refused = "Not run: the MCP server 'far' demands a sign-in: "
     async with Notes().running() as notes:
-        turns = [calling("far_sign_in") for _ in range(4)]
-        async with serving_notes(tmp_path, notes, *turns, input_timeout_seconds=0.1) as (service, _):
+        turns = [calling("far_sign_in") for _ in range(5)]
+        async with serving_notes(tmp_path, notes, *turns) as (service, model):
             closed = "the question was closed, or the user cannot be asked here."
             for value, reason in ((False, "the user declined to sign in."), (None, closed)):
                 body = request(user={"id": "ada"}, run_id=f"run-{value}")
@@ -132,6 +132,9 @@ async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path) -> N
             ]
             nobody = await service.events(request())
             assert results(nobody) == [refused + "each user signs in for themselves, and this request names no user."]
+            asked = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "user": "ada"}
+            await service.client.post("/v1/chat/completions", json=asked)
+            assert model.requests[-1]["messages"][-1]["content"] == f"Error: {refused}{closed}"
         assert not notes.authorization.issued
 
 
