@@ -15,6 +15,7 @@ import pytest
 from mcp.server.auth.provider import AccessToken
 
 from callboard.agents import Agent
+from callboard.calls import sign_ins
 from callboard.calls.sign_ins import SignIns
 from callboard.errors import SettingsError, ToolError
 from callboard.settings import Settings
@@ -118,10 +119,10 @@ async def test_expired_token_is_refreshed_and_a_refused_refresh_asks_again(tmp_p
             assert (results(asked), len(questions(asked))) == (["ada@home"], 1)
 
 
-async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path) -> None:
+async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = "Not run: the MCP server 'far' demands a sign-in: "
     async with Notes().running() as notes:
-        turns = [calling("far_sign_in") for _ in range(5)]
+        turns = [calling("far_sign_in") for _ in range(6)]
         async with serving_notes(tmp_path, notes, *turns) as (service, model):
             closed = "the question was closed, or the user cannot be asked here."
             for value, reason in ((False, "the user declined to sign in."), (None, closed)):
@@ -132,6 +133,9 @@ async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path) -> N
             ]
             nobody = await service.events(request())
             assert results(nobody) == [refused + "each user signs in for themselves, and this request names no user."]
+            monkeypatch.setattr(sign_ins, "SIGN_IN_SECONDS", 0.1)
+            ignored = results(await service.events(request(user={"id": "ada"})))
+            assert ignored == [refused + "nobody signed in within 600 s."]
             asked = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "user": "ada"}
             await service.client.post("/v1/chat/completions", json=asked)
             assert model.requests[-1]["messages"][-1]["content"] == f"Error: {refused}{closed}"
@@ -160,9 +164,9 @@ async def test_browser_may_come_back_to_another_server_and_all_servers_need_the_
                 # It has not listed the tools yet, and has the token.
                 again = await ask(other, "ada", None)
                 assert (results(again)[-1], questions(again)) == ("ada@notes", [])
-    sign_ins = SignIns(Store("postgresql+asyncpg://ada@127.0.0.1:9/none"), Settings(data_dir=tmp_path))
+    unset = SignIns(Store("postgresql+asyncpg://ada@127.0.0.1:9/none"), Settings(data_dir=tmp_path))
     with pytest.raises(SettingsError, match="set CALLBOARD_TOKEN_KEY"):
-        await sign_ins.save("ada", "far", {})
+        await unset.save("ada", "far", {})
 
 
 async def test_stopped_call_leaves_no_open_sign_in(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ MAX_ANSWER_BYTES = 256 * 1024
 MAX_TOKENS = 2
 """The tokens that are got for one request: a refreshed one, and one of a new sign-in."""
 
+MARGIN_SECONDS = 5.0
+"""The time that a question stays open after its sign-in, so that the call ends with the right reason."""
+
 NEEDED = "each user signs in with their first call"
 
 _CODE = re.compile(r"""(?:^|"error"\s*:\s*")([a-z_]{1,40})(?:$|")""")
@@ -306,7 +309,7 @@ class Authorization(httpx2.Auth):
                 f"account that signs in there for you.\n\n{host}",
                 title=f"Sign in to {name}",
                 url=self._address,
-                timeout_seconds=SIGN_IN_SECONDS,
+                timeout_seconds=SIGN_IN_SECONDS + MARGIN_SECONDS,
             )
         )
         back = asyncio.ensure_future(sign_ins.wait(state))
