@@ -18,12 +18,9 @@ def make_api_key(data_dir: Path) -> str:
 
     Raises `SettingsError` if the file cannot be written, or exists and cannot be used.
     """
-    folder = data_dir.expanduser()
-    file = folder / KEY_FILE
+    file = data_dir.expanduser() / KEY_FILE
     try:
-        if not file.exists():
-            make_private_folder(folder)
-            _put_key(file, folder / f".{KEY_FILE}.{secrets.token_hex(8)}")
+        _make_key(file)
     except OSError as error:
         raise SettingsError(
             f"the API key cannot be written to {file} ({error.strerror}): set CALLBOARD_DATA_DIR to a folder that the "
@@ -57,12 +54,9 @@ def make_token_key(data_dir: Path) -> str:
 
     Raises `SettingsError`.
     """
-    folder = data_dir.expanduser()
-    file = folder / TOKEN_KEY_FILE
+    file = data_dir.expanduser() / TOKEN_KEY_FILE
     try:
-        if not file.exists():
-            make_private_folder(folder)
-            _put_key(file, folder / f".{TOKEN_KEY_FILE}.{secrets.token_hex(8)}")
+        _make_key(file)
         key = read_private_file(file).strip()
         if len(key) < KEY_BYTES:
             raise OSError(errno.EINVAL, "it holds no key")  # noqa: TRY301 - as if it could not be read
@@ -74,7 +68,12 @@ def make_token_key(data_dir: Path) -> str:
     return key
 
 
-def _put_key(file: Path, draft: Path) -> None:
+def _make_key(file: Path) -> None:
+    """Write a new key to the file if there is none. Raises `OSError`."""
+    if file.exists():
+        return
+    make_private_folder(file.parent)
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     with os.fdopen(create_private_file(draft), "w", encoding="ascii") as new:
         new.write(secrets.token_urlsafe(KEY_BYTES) + "\n")
     try:

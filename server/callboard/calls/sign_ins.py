@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from callboard._keys import make_token_key
 from callboard.errors import SettingsError
 from callboard.settings import Settings
@@ -65,14 +67,11 @@ class SignIns:
 
     async def load(self, user_id: str, service: str) -> Any:
         """Return the kept value of a user for a service; None if there is none, or it cannot be decrypted."""
-        kept = self._open(await self._store.records(TOKENS, user_id).get(digest(service)))
-        # A record that was copied to another user is none of theirs.
-        return kept["value"] if kept and kept["of"] == [user_id, service] else None
+        return self._open(await self._store.records(TOKENS, user_id).get(digest(service)))
 
     async def save(self, user_id: str, service: str, value: Any) -> None:
         """Keep a JSON value of a user for a service, encrypted. It is deleted with the user."""
-        sealed = self._seal({"of": [user_id, service], "value": value})
-        await self._store.records(TOKENS, user_id).put(digest(service), sealed)
+        await self._store.records(TOKENS, user_id).put(digest(service), self._seal(value))
 
     async def begin(self, state: str, user: User, service: str) -> None:
         """Open a sign-in, before the user is asked: the browser may come back at once."""
@@ -84,18 +83,27 @@ class SignIns:
         shown = f"{user.name} ({user.email or user.id})" if user.name else user.id
         await records.put(digest(state), self._seal({"user": shown, "service": service}))
 
-    async def wait(self, state: str) -> Mapping[str, str]:
-        """Wait until the browser comes back with the state, and return its query. Raises `TimeoutError`."""
+    async def wait(self, state: str, question: asyncio.Future[Any]) -> Mapping[str, str] | None:
+        """Return the query with which the browser comes back; None if the answer to the question is not True.
+
+        Closes the question and the sign-in. Raises `TimeoutError`.
+        """
         records = self._store.records(NAMESPACE, "")
         key = digest(state)
         try:
             async with asyncio.timeout(SIGN_IN_SECONDS):
-                while (back := await records.get(key + BACK)) is None:  # noqa: ASYNC110 - another process may put it
-                    await asyncio.sleep(POLL_SECONDS)
+                while (back := await records.get(key + BACK)) is None:
+                    if question.done() and question.result() is not True:
+                        return None
+                    await asyncio.sleep(POLL_SECONDS)  # another process may put it
             return dict(self._open(back) or {})
         finally:
-            await records.remove(key)
-            await records.remove(key + BACK)
+            question.cancel()
+            # Shielded, because anyio cancels again and again, also what removes the sign-in.
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({question})
+                await records.remove(key)
+                await records.remove(key + BACK)
 
     async def find(self, state: str) -> Mapping[str, str] | None:
         """Return the names of the `user` and the `service` of an open sign-in; None if there is none with the state."""

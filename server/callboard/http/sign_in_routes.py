@@ -23,22 +23,20 @@ CONFIRM = "confirm"
 async def come_back(request: Request) -> Response:
     """Hand the query to the sign-in that it belongs to, once the person at the browser has confirmed whose it is."""
     sign_ins = get_server_state(request).services.sign_ins
+    assert sign_ins is not None, "a server has them"
     query = dict(request.query_params)
     state = query.get("state", "")
-    found = await sign_ins.find(state) if sign_ins and state else None
-    if found is None or sign_ins is None:
-        return _page("This sign-in is over, or is not known here. Ask again in the chat.", HTTPStatus.NOT_FOUND)
-    user, service = escape(found["user"]), escape(found["service"])
-    if "error" not in query and query.pop(CONFIRM, "") != "yes":
+    if (found := await sign_ins.find(state)) and "code" in query and query.pop(CONFIRM, "") != "yes":
         # Otherwise a user could send their address to somebody, and use the service with that person's account.
+        user, service = escape(found["user"]), escape(found["service"])
         address = escape(str(request.url.include_query_params(**{CONFIRM: "yes"}).query))
         return _page(
             f"The agents of <b>{user}</b> in Callboard will be able to use <b>{service}</b> with the account that you "
             f'have signed in with.</p><p><a href="?{address}">Continue as {user}</a></p><p>If you are somebody else, '
             "close this page."
         )
-    if not await sign_ins.finish(state, query):
-        return _page("This sign-in has been used already. Ask again in the chat.", HTTPStatus.NOT_FOUND)
+    if found is None or not await sign_ins.finish(state, query):
+        return _page("This sign-in is over, or is not known here. Ask again in the chat.", HTTPStatus.NOT_FOUND)
     return _page("You can close this page and go on in the chat.")
 
 

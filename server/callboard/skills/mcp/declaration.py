@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from callboard.errors import AgentError
@@ -23,16 +23,11 @@ _SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?(
 """A name that ends like the name of a secret, and the value. The value in `--key-column=id` is not a secret."""
 
 
-def _split(scopes: object) -> object:
-    return scopes.split() if isinstance(scopes, str) else scopes
-
-
 @dataclass(frozen=True)
 class OAuth:
     """How tokens for a server over HTTP are got.
 
     Attributes:
-        enabled: False if no token is got, and an answer 401 is an error.
         grant_type: `authorization_code`: each user signs in. `client_credentials`: Callboard gets a token for itself.
         client_id: The id of a registered client. By default Callboard registers one.
         client_secret: The client's secret.
@@ -40,18 +35,18 @@ class OAuth:
         issuer: The address of the authorization server, the only one that gets the client's secret.
     """
 
-    enabled: bool = True
     grant_type: Literal["authorization_code", "client_credentials"] = "authorization_code"
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
-    scopes: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    scopes: tuple[str, ...] = ()
     issuer: str = ""
 
     def __post_init__(self) -> None:
-        if self.is_own and not (self.client_id and self.client_secret and self.issuer):
+        # Without an issuer the MCP server would choose who gets the secret.
+        if (self.client_secret or self.is_own) and not (self.client_id and self.client_secret and self.issuer):
             raise AgentError(
-                "oauth with client_credentials needs clientId, clientSecret and issuer, the address of the "
-                "authorization server that they are for"
+                "oauth with a clientSecret or client_credentials needs clientId, clientSecret and issuer, the address "
+                "of the authorization server"
             )
 
     @property
@@ -98,7 +93,7 @@ class ServerDeclaration:
     def gets_tokens(self) -> bool:
         """Whether tokens are got for its requests, which then have no other `Authorization`."""
         is_set = any(name.lower() == "authorization" for name in self.headers)
-        return bool(self.url) and self.oauth.enabled and not is_set
+        return bool(self.url) and not is_set
 
     @property
     def prefix(self) -> str:

@@ -8,19 +8,17 @@ restart it does not know where to refresh a token.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from http import HTTPStatus
-from ipaddress import ip_address, ip_network
 from itertools import count
 from urllib.parse import parse_qs, urlsplit
 
-import anyio
 import httpx
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
-from mcp.client.auth.utils import extract_field_from_www_auth
+from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth, union_scopes
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -39,21 +37,16 @@ from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import check_web_address
 from callboard.skills.mcp.signals import Signals, sent_call
 from callboard.skills.web.client import guarded_client
-from callboard.skills.web.guard import AllowList, Guard, special_network, system_resolve
+from callboard.skills.web.guard import AllowList, Guard
 
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_TOKENS = 2
 """The tokens that are got for one request: a refreshed one, and one of a new sign-in."""
 
-MARGIN_SECONDS = 5.0
-"""The time that a question stays open after its sign-in, so that the call ends with the right reason."""
-
 NEEDED = "each user signs in with their first call"
 
 _CODE = re.compile(r"""(?:^|"error"\s*:\s*")([a-z_]{1,40})(?:$|")""")
 """An error code of OAuth, alone or in JSON. Descriptions are left out: careless servers repeat secrets in them."""
-
-_EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
 
 class SignInError(ConnectionRefusedError):
@@ -61,36 +54,29 @@ class SignInError(ConnectionRefusedError):
 
 
 class Account(BaseModel):
-    """The tokens of an account at a server, and what is needed to refresh them."""
+    """The tokens of an account at a server, and what is needed to refresh them. It is the storage of an SDK's flow."""
 
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
     metadata: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
 
+    @property
+    def token(self) -> str:
+        """The access token, "" if there is none."""
+        return self.tokens.access_token if self.tokens else ""
 
-class _Storage:
-    """The SDK's storage of tokens for one flow. `save` gets each new account."""
+    async def get_tokens(self) -> OAuthToken | None:  # noqa: D102 - the SDK's storage
+        return self.tokens
 
-    def __init__(self, account: Account, save: Callable[[Account], Awaitable[None]]) -> None:
-        self._account = account
-        self._save = save
-        self.provider: OAuthClientProvider | None = None
+    async def get_client_info(self) -> OAuthClientInformationFull | None:  # noqa: D102
+        return self.client
 
-    async def get_tokens(self) -> OAuthToken | None:
-        return self._account.tokens
+    async def set_tokens(self, tokens: OAuthToken) -> None:  # noqa: D102
+        self.tokens = tokens
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self._account.client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Do nothing: a client is kept with its tokens only, because its server may forget it."""
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        assert self.provider is not None
-        flow = self.provider.context
-        client, metadata, resource = flow.client_info, flow.oauth_metadata, flow.protected_resource_metadata
-        await self._save(Account(tokens=tokens, client=client, metadata=metadata, resource=resource))
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:  # noqa: D102
+        self.client = client_info
 
 
 class Authorization(httpx2.Auth):
@@ -110,16 +96,15 @@ class Authorization(httpx2.Auth):
         self._own = Account()
         self._lock = asyncio.Lock()
         self._failure: SignInError | None = None
-        self._address = ""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send a request, again with another token if the server demands one."""
         for number in count():
-            # Without the database the server's refusal ends in `_get_token`, which gives the reason.
             token = ""
             request.headers.pop("Authorization", None)
+            # Without the database the server's refusal ends in `_get_token`, which gives the reason.
             with suppress(SettingsError, StorageError):
-                token = _read_token(await self._load())
+                token = (await self._load()).token
             if token:
                 request.headers["Authorization"] = f"Bearer {token}"
             response = yield request
@@ -128,17 +113,13 @@ class Authorization(httpx2.Auth):
             try:
                 await self._get_token(request, response, token, number)
             except SignInError as error:
-                self._report(str(error))
-                return
-
-    def _report(self, reason: str) -> None:
-        """Let the call of the request fail. A request of no call fails itself, and so does its connection."""
-        if (call := sent_call.get()) is not None:
-            call.sign_in_reason = reason
-            return
-        if not self._declaration.oauth.is_own:
-            self._signals.sign_in_reason = reason
-        raise SignInError(reason)
+                if (call := sent_call.get()) is not None:
+                    call.sign_in_reason = str(error)
+                    return
+                # A request of no call fails itself, and so does its connection.
+                if not self._declaration.oauth.is_own:
+                    self._signals.sign_in_reason = str(error)
+                raise
 
     async def _load(self) -> Account:
         # Read each time, because another server may have refreshed the token, or the user may have been deleted.
@@ -147,20 +128,20 @@ class Authorization(httpx2.Auth):
             self._own = Account()
             with suppress(ValidationError):  # none, or of another version
                 self._own = Account.model_validate(kept)
-            self._hide(self._own)
+            self._hide()
         return self._own
 
     async def _save(self, account: Account) -> None:
         self._own = account
-        self._hide(account)
+        self._hide()
         if self._user_id and self._sign_ins:
             await self._sign_ins.save(self._user_id, self._declaration.url, account.model_dump(mode="json"))
 
-    def _hide(self, account: Account) -> None:
+    def _hide(self) -> None:
         """Remove the account's secrets from all texts of the connection."""
-        tokens, client = account.tokens, account.client
+        tokens, client = self._own.tokens, self._own.client
         refresh_token, secret = tokens and tokens.refresh_token, client and client.client_secret
-        self._declaration.hide.add(_read_token(account), refresh_token or "", secret or "")
+        self._declaration.hide.add(self._own.token, refresh_token or "", secret or "")
 
     async def _get_token(self, request: httpx2.Request, response: httpx2.Response, refused: str, number: int) -> None:
         """Get another token than the refused one, which was number `number` that was got. Raises `SignInError`."""
@@ -172,21 +153,20 @@ class Authorization(httpx2.Auth):
                 raise self._failure  # the user was asked meanwhile, and is not asked again
             try:
                 account = await self._load()
-                if _read_token(account) not in ("", refused):
+                if account.token not in ("", refused):
                     return  # another request has got it meanwhile
                 probe = httpx2.Request("POST", request.url, headers=request.headers)
                 probe.headers.pop("Authorization", None)
                 can_refresh = account.tokens and account.tokens.refresh_token and not _is_step_up(response)
                 if not number and can_refresh:
-                    is_refreshed = await self._run(self._provide(account), probe, None)
+                    is_refreshed = await self._run(account, probe, None)
                     if is_refreshed or await self._load() != account:
                         return  # refreshed here, or by another server, which ended the old refresh token
                 if not (self._declaration.oauth.is_own or self._context):
-                    raise SignInError(NEEDED)
+                    raise SignInError(NEEDED)  # noqa: TRY301 - as a failed flow
                 await response.aread()
-                scope = account.tokens.scope if account.tokens else None
-                await self._run(self._provide(Account(), scope), probe, self._with_scopes(response))
-            except (OSError, OAuthFlowError, SettingsError, StorageError, ToolError, ValueError) as error:
+                await self._run(Account(), probe, self._write_demand(response, account))
+            except Exception as error:  # noqa: BLE001 - servers choose the texts that the SDK reads, and so its errors
                 self._failure = SignInError(_describe(error))
                 raise self._failure from None
 
@@ -198,43 +178,48 @@ class Authorization(httpx2.Auth):
         is_same = context is not None and context.user is not None and context.user.id == self._user_id
         return context if is_same else None
 
-    def _provide(self, account: Account, scope: str | None = None) -> OAuthClientProvider:
+    def _make_flow(self, account: Account) -> OAuthClientProvider:
         """Return the SDK's flow: it refreshes the account's token, or gets one for an account without tokens."""
         url, oauth = self._declaration.url, self._declaration.oauth
-        storage = _Storage(account, self._save)
-        scope = " ".join(oauth.scopes) or scope
-        provider: OAuthClientProvider
         if oauth.is_own:
-            client_id, secret = oauth.client_id, oauth.client_secret
-            provider = ClientCredentialsOAuthProvider(url, storage, client_id, secret, scope=scope, issuer=oauth.issuer)
-        else:
-            assert self._sign_ins is not None
-            callback = AnyUrl(self._sign_ins.callback_url)
-            if oauth.client_id and account.client is None:
-                account.client = OAuthClientInformationFull(
-                    client_id=oauth.client_id,
-                    client_secret=oauth.client_secret or None,
-                    token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
-                    redirect_uris=[callback],
-                    issuer=oauth.issuer or None,
-                )
-            metadata = OAuthClientMetadata(
-                client_name="Callboard",
-                software_version=__version__,
-                redirect_uris=[callback],
-                application_type="native" if callback.host in ("127.0.0.1", "localhost", "[::1]") else "web",
-                scope=scope,
+            return ClientCredentialsOAuthProvider(
+                url, account, oauth.client_id, oauth.client_secret, issuer=oauth.issuer
             )
-            provider = OAuthClientProvider(url, metadata, storage, self._keep_address, self._ask)
-        storage.provider = provider
-        provider.context.oauth_metadata = account.metadata
-        provider.context.protected_resource_metadata = account.resource
-        # Expired, so that the flow begins with a refresh. Without tokens it has no effect.
-        provider.context.token_expiry_time = 1.0
-        return provider
+        assert self._sign_ins is not None
+        callback = AnyUrl(self._sign_ins.callback_url)
+        if oauth.client_id and account.client is None:
+            account.client = OAuthClientInformationFull(
+                client_id=oauth.client_id,
+                client_secret=oauth.client_secret or None,
+                token_endpoint_auth_method="client_secret_basic" if oauth.client_secret else "none",
+                redirect_uris=[callback],
+                issuer=oauth.issuer or None,
+            )
+        metadata = OAuthClientMetadata(
+            client_name="Callboard",
+            software_version=__version__,
+            redirect_uris=[callback],
+            application_type="native" if callback.host in ("127.0.0.1", "localhost", "[::1]") else "web",
+        )
+        address = ""
 
-    async def _run(self, flow: OAuthClientProvider, probe: httpx2.Request, refusal: httpx2.Response | None) -> bool:
+        async def keep(authorization_url: str) -> None:
+            nonlocal address
+            address = authorization_url
+            if oauth.issuer and flow.context.oauth_metadata is None:
+                # The SDK would send the client's secret to the MCP server.
+                raise SignInError(f"the declared issuer {oauth.issuer} has no metadata")
+
+        flow = OAuthClientProvider(url, metadata, account, keep, lambda: self._ask(address))
+        return flow
+
+    async def _run(self, account: Account, probe: httpx2.Request, refusal: httpx2.Response | None) -> bool:
         """Run a flow until it has a token. `refusal` answers its request without a token; None ends the flow there."""
+        flow = self._make_flow(account)
+        flow.context.oauth_metadata = account.metadata
+        flow.context.protected_resource_metadata = account.resource
+        # Expired, so that the flow begins with a refresh. Without tokens it has no effect.
+        flow.context.token_expiry_time = 1.0
         async with aclosing(flow.async_auth_flow(probe)) as steps:
             step = await anext(steps)
             while step is not probe or "Authorization" not in probe.headers:
@@ -245,26 +230,33 @@ class Authorization(httpx2.Auth):
                 else:
                     answer, refusal = refusal, None
                 step = await steps.asend(answer)
+        account.metadata, account.resource = flow.context.oauth_metadata, flow.context.protected_resource_metadata
+        await self._save(account)
         return True
 
-    def _with_scopes(self, response: httpx2.Response) -> httpx2.Response:
-        """Return a refusal that demands the declared scopes, which the SDK would not ask for."""
-        headers = response.headers.copy()
-        if self._declaration.oauth.scopes and not _is_step_up(response):
-            demand = headers.get("www-authenticate", "Bearer").partition(" ")[2]
-            headers["www-authenticate"] = f'Bearer scope="{" ".join(self._declaration.oauth.scopes)}", {demand}'
-        return httpx2.Response(response.status_code, headers=headers, request=response.request)
+    def _write_demand(self, response: httpx2.Response, account: Account) -> httpx2.Response:
+        """Return a refusal that demands the declared scopes, and all granted ones if the server demands one more."""
+        scope: str | None = " ".join(self._declaration.oauth.scopes)
+        if _is_step_up(response):
+            granted = account.tokens.scope if account.tokens else None
+            scope = union_scopes(union_scopes(scope, granted), extract_scope_from_www_auth(response))
+        demand = response.headers.get("www-authenticate", "Bearer").partition(" ")[2]
+        headers = {"www-authenticate": f'Bearer scope="{scope}", {demand}' if scope else f"Bearer {demand}"}
+        return httpx2.Response(HTTPStatus.UNAUTHORIZED, headers=headers, request=response.request)
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request of a flow to an address that the MCP server or its authorization server has named."""
-        host, content = request.url.host, await request.aread()
-        if urlsplit(self._declaration.url).scheme == "https" != request.url.scheme:
+        own, host, content = urlsplit(self._declaration.url), request.url.host, await request.aread()
+        if own.scheme == "https" != request.url.scheme:
             raise SignInError(f"its sign-in leads to {host} without encryption")
+        # The server must not lead to addresses in the admin's network.
+        declared = (own.hostname, urlsplit(self._declaration.oauth.issuer).hostname)
+        guard = Guard(AllowList(frozenset(filter(None, declared))))
         headers = {**request.headers, "Accept": "application/json", "Accept-Encoding": "identity"}
         body = bytearray()
         try:
             async with (
-                guarded_client(await self._make_guard()) as http,
+                guarded_client(guard) as http,
                 http.stream(request.method, str(request.url), headers=headers, content=content) as answer,
             ):
                 async for chunk in answer.aiter_raw():
@@ -273,8 +265,8 @@ class Authorization(httpx2.Auth):
                         raise SignInError(f"its sign-in failed: {host} sent over {MAX_ANSWER_BYTES} bytes")
         except AddressRefused:
             raise SignInError(
-                f"its sign-in leads to {host}, which a server on the public web may not name: the admin can name it as "
-                "`issuer` in the server's `oauth`"
+                f"its sign-in leads to {host}, which is not on the public web: the admin can name it as `issuer` in "
+                "the server's `oauth`"
             ) from None
         except (httpx.HTTPError, ToolError) as error:
             raise SignInError(f"its sign-in failed: {host} cannot be reached ({type(error).__name__})") from None
@@ -283,59 +275,36 @@ class Authorization(httpx2.Auth):
             raise SignInError(f"its sign-in failed: {host} answered HTTP {found.status_code}{_read_code(found.text)}")
         return found
 
-    async def _make_guard(self) -> Guard:
-        """Return a guard that does not let a server on the public web name addresses in the admin's network."""
-        own = urlsplit(self._declaration.url).hostname or ""
-        addresses = await system_resolve(own, 0)
-        is_private = any(special_network(ip_address(one.partition("%")[0])) for one in addresses)
-        names = {own, urlsplit(self._declaration.oauth.issuer).hostname or own}
-        return Guard(AllowList(frozenset(names), _EVERYWHERE if is_private else ()))
-
-    async def _keep_address(self, address: str) -> None:
-        self._address = address
-
-    async def _ask(self) -> AuthorizationCodeResult:
+    async def _ask(self, address: str) -> AuthorizationCodeResult:
         """Ask the user to sign in at the address, and return the code that their browser brings back."""
         context, sign_ins, name = self._context, self._sign_ins, self._declaration.name
         assert context is not None
         assert context.user is not None
         assert sign_ins is not None
-        host = check_web_address(self._address)
-        [state] = parse_qs(urlsplit(self._address).query)["state"]
+        host = check_web_address(address)
+        [state] = parse_qs(urlsplit(address).query)["state"]
         await sign_ins.begin(state, context.user, name)
         question = asyncio.ensure_future(
             context.ask(
                 f"{name} needs you to sign in. Open this address yourself and do not pass it on: the agents use the "
                 f"account that signs in there for you.\n\n{host}",
                 title=f"Sign in to {name}",
-                url=self._address,
-                timeout_seconds=SIGN_IN_SECONDS + MARGIN_SECONDS,
+                url=address,
+                # Longer, so that the call ends with the right reason.
+                timeout_seconds=SIGN_IN_SECONDS + 5,
             )
         )
-        back = asyncio.ensure_future(sign_ins.wait(state))
         try:
             with context.clock.waiting():
-                await asyncio.wait({question, back}, return_when=asyncio.FIRST_COMPLETED)
-                if not back.done() and question.result() is not True:
-                    is_declined = question.result() is False
-                    closed = "the question was closed, or the user cannot be asked here"
-                    raise SignInError("the user declined to sign in" if is_declined else closed)
-                query = await back
+                query = await sign_ins.wait(state, question)
         except TimeoutError:
             raise SignInError(f"nobody signed in within {SIGN_IN_SECONDS:g} s") from None
-        finally:
-            question.cancel()
-            back.cancel()
-            # Shielded, because anyio cancels again and again, also what removes the sign-in.
-            with anyio.CancelScope(shield=True):
-                await asyncio.gather(question, back, return_exceptions=True)
+        if query is None:
+            closed = "the question was closed, or the user cannot be asked here"
+            raise SignInError("the user declined to sign in" if question.result() is False else closed)
         if "code" not in query:
             raise SignInError(f"{host} refused the sign-in{_read_code(query.get('error', ''))}")
         return AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
-
-
-def _read_token(account: Account) -> str:
-    return account.tokens.access_token if account.tokens else ""
 
 
 def demands_token(response: httpx2.Response) -> bool:
@@ -356,6 +325,9 @@ def _read_code(text: str) -> str:
 
 def _describe(error: Exception) -> str:
     """Return the reason of a failed flow, without the parts of messages that have tokens."""
+    if isinstance(error, SignInError):
+        return str(error)
     if isinstance(error, OAuthTokenError | OAuthRegistrationError | ValidationError):
         return f"its sign-in failed: {str(error).splitlines()[0].partition(':')[0]}"
-    return str(error) if isinstance(error, SignInError) else f"its sign-in failed: {error}"
+    is_clear = isinstance(error, OAuthFlowError | SettingsError | StorageError | ToolError)
+    return f"its sign-in failed: {error if is_clear or type(error) is ValueError else type(error).__name__}"

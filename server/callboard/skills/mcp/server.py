@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ import structlog
 
 from callboard.calls import Tool, ToolContext, ToolResult
 from callboard.calls.sign_ins import SignIns
-from callboard.errors import SettingsError, StorageError, ToolError
+from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TITLE_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
@@ -108,8 +108,7 @@ class RunningServer:
         self._parent = parent
         self._users = UserConnections(declaration.name, self._make_connection)
         self._listed: dict[str, McpTool] = {}
-        self._names: dict[str | None, frozenset[str]] = {}
-        """The names of the tools in the latest list of each user."""
+        """The tools that users have listed, by name."""
 
     def tools(self) -> tuple[Tool, ...]:
         """Return its tools, or those it had before it was lost; until a user has signed in, one that does so."""
@@ -225,7 +224,8 @@ class RunningServer:
                         continue
                 self._signals.renewed.set()
                 if self._signals.sign_in_reason:
-                    await self._begin_sign_ins()
+                    self.state = replace(self.state, status="sign-in", reason=self._signals.sign_in_reason)
+                    _log.info("mcp_server_needs_sign_in", server=self.declaration.name, reason=self.state.reason)
                     started_or_failed.set()
                     await anyio.sleep_forever()
                 worked = self._ready_since is not None
@@ -322,9 +322,10 @@ class RunningServer:
             return False
         self._read = read
         self._offer(listed, signals.leave_out)
-        if self._parent:
+        if parent := self._parent:
             signals.asker = None
-            await self._parent._offer_to_all(self._user_id or "", listed)
+            parent._listed |= {tool.name: tool for tool in listed}
+            parent._offer(parent._read[0], lambda *_: None)
         self._session = session
         signals.renewed.set()
         self._ready_since = self._ready_since or time.monotonic()
@@ -334,40 +335,12 @@ class RunningServer:
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
         return True
 
-    def _offer(
-        self, listed: "Sequence[McpTool]", leave_out: Callable[[str, str], None], user_id: str | None = None
-    ) -> None:
-        """Offer the tools of the latest list of a user, and those that the latest lists of other users have."""
-        if user_id and self.state.status == "sign-in":
-            self._names.pop(None, None)
-        self._listed |= {tool.name: tool for tool in listed}
-        self._names[user_id] = frozenset(tool.name for tool in listed)
-        known = frozenset[str]().union(*self._names.values())
-        offered = [*listed, *(tool for name, tool in self._listed.items() if name in known - self._names[user_id])]
+    def _offer(self, listed: "Sequence[McpTool]", leave_out: Callable[[str, str], None]) -> None:
+        """Offer the tools of the latest list, and those that users have listed."""
+        names = {tool.name for tool in listed}
+        offered = [*listed, *(tool for tool in self._listed.values() if tool.name not in names)]
         self._tools = build_catalogue(self.declaration, offered, self.call, self.find_tool, leave_out)
         self.state = replace(self.state, tool_names=tuple(tool.name for tool in self._tools))
-
-    async def _offer_to_all(self, user_id: str, listed: "Sequence[McpTool]") -> None:
-        """Offer the tools of a user's list to all users, also after a restart."""
-        self._offer(listed, lambda *_: None, user_id)
-        if self._sign_ins:
-            kept = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed]
-            with suppress(ValueError, StorageError):  # a list over 1 MiB is not kept
-                await self._sign_ins.save("", self.declaration.url, kept)
-
-    async def _begin_sign_ins(self) -> None:
-        """Offer the tools that users have listed before a restart, until a user of this server lists them."""
-        from mcp_types import Tool as McpTool
-
-        reason = self._signals.sign_in_reason
-        try:
-            if self._sign_ins and not self._parent and not self._tools:
-                kept = await self._sign_ins.load("", self.declaration.url) or ()
-                self._offer([McpTool.model_validate(one) for one in kept], lambda *_: None)
-        except (SettingsError, StorageError, ValueError) as error:
-            reason = str(error)
-        self.state = replace(self.state, status="sign-in", reason=reason)
-        _log.info("mcp_server_needs_sign_in", server=self.declaration.name, reason=reason)
 
     def _make_connection(self, user_id: str, context: ToolContext) -> "RunningServer":
         """Return a connection of a user, which is not open. Their tokens are hidden in its texts only."""

@@ -28,11 +28,12 @@ _FIELDS = {
     # Gemini CLI and Copilot.
     "includeTools": "include_tools",
     "tools": "include_tools",
+    # In `oauth`.
+    "grantType": "grant_type",
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
 }
 """The fields of a declaration that have other names in files."""
-
-_OAUTH_FIELDS = {"granttype": "grant_type", "clientid": "client_id", "clientsecret": "client_secret", "scope": "scopes"}
-"""The fields of `oauth` in lower case, without underscores: clients write `clientId`, `client_id` or `CLIENT_ID`."""
 
 _TYPES = frozenset({"stdio", "http", "streamablehttp"})
 _ENABLED = {"disabled": False, "enabled": True, "isActive": True}
@@ -150,11 +151,8 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     if excluded := [entry.pop(key) for key in ("excludeTools", "disabledTools") if key in entry]:
         invalid = [one for one in excluded if not isinstance(one, list)]
         entry["exclude_tools"] = invalid[0] if invalid else [*chain.from_iterable(excluded)]
-    # Cursor, and OpenCode, where false means no sign-in.
-    if isinstance(oauth := entry.pop("auth", None), dict) or (oauth := entry.get("oauth")) is not None:
-        fields = oauth if isinstance(oauth, dict) else {"enabled": oauth}
-        plain = {key.replace("_", "").lower(): value for key, value in fields.items() if value is not None}
-        entry["oauth"] = {_OAUTH_FIELDS.get(key, key): value for key, value in plain.items()}
+    if isinstance(oauth := entry.get("oauth"), dict):
+        entry["oauth"] = {_FIELDS.get(key, key): value for key, value in oauth.items()}
     kind = re.sub(r"[-_ ]", "", str(entry.pop("transport", "") or "stdio")).lower()
     if kind == "sse":
         raise AgentError("its transport, sse, is not supported; use its address for http, or npx mcp-remote")

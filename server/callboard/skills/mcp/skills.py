@@ -42,8 +42,8 @@ class McpServer(Skill):
         trusted: The server's hint that a tool only reads is believed, which `confirm="unless_read_only"` needs.
         include_tools: Only these tools are offered, by the server's own names; `*` stands for any text.
         exclude_tools: These tools are not offered, also if they are included.
-        oauth: How tokens for a `url` are got: `client_id`, `client_secret`, `scopes`, `issuer`, `grant_type` and
-            `enabled`. By default each user signs in if the server demands it.
+        oauth: How tokens for a `url` are got: `client_id`, `client_secret`, `scopes`, `issuer` and `grant_type`. By
+            default each user signs in if the server demands it.
 
     Raises:
         AgentError: The declaration cannot work.
