@@ -185,7 +185,8 @@ class Authorization(httpx2.Auth):
             return ClientCredentialsOAuthProvider(
                 url, account, oauth.client_id, oauth.client_secret, issuer=oauth.issuer
             )
-        assert self._sign_ins is not None
+        if self._sign_ins is None:
+            raise SignInError("it works only in a running Callboard server")
         callback = AnyUrl(self._sign_ins.callback_url)
         if oauth.client_id and account.client is None:
             account.client = OAuthClientInformationFull(

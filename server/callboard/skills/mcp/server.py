@@ -22,7 +22,7 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TITLE_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
-from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, NotSignedIn, Signals, refuse
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, NotSignedIn, Signals
 from callboard.skills.mcp.user_connections import UserConnections
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class RunningServer:
     """One server. Its tools are kept while it restarts.
 
     The first pause before a restart lasts `first_pause_seconds`, and each further one is twice as long, up to
-    `longest_pause_seconds`. With `sign_ins`, users can sign in to it. The connection of the user
-    with `user_id` then has a `parent`, which has no token itself, and offers the tools of all users.
+    `longest_pause_seconds`. With `sign_ins`, users can sign in to it. The connection of the user with `user_id` has a
+    `parent`, which has no token itself, and offers the tools of all users.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class RunningServer:
         """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
         name = self.declaration.name
         if self.state.status == "sign-in" or self._users.is_open(context):
-            return await (await self._connect_user(context)).call(tool_name, arguments, context)
+            return await (await self._users.connect(context)).call(tool_name, arguments, context)
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
         for _ in range(2):
@@ -171,20 +171,15 @@ class RunningServer:
                 )
             try:
                 return await session.call(tool_name, arguments, context)
-            except NotSignedIn as error:
+            except NotSignedIn:
                 if self._parent or self.declaration.oauth.is_own:
-                    raise refuse(name, str(error)) from error
-                return await (await self._connect_user(context)).call(tool_name, arguments, context)
+                    raise
+                return await (await self._users.connect(context)).call(tool_name, arguments, context)
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
-
-    async def _connect_user(self, context: ToolContext) -> "RunningServer":
-        if self._sign_ins is None:
-            raise refuse(self.declaration.name, "it works only in a running Callboard server")
-        return await self._users.connect(context)
 
     async def _wait_for_session(self) -> "Session":
         """Return the open session, after a forgotten one has been replaced. Raises `ToolError` if there is none."""
@@ -354,7 +349,7 @@ class RunningServer:
     @cached_property
     def _sign_in_tool(self) -> Tool:
         async def sign_in(context: ToolContext) -> str:
-            await self._connect_user(context)
+            await self._users.connect(context)
             return f"Signed in. The tools can be used now: {', '.join(self.state.tool_names)}"
 
         name = self.declaration.name

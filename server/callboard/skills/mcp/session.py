@@ -107,9 +107,9 @@ class Session:
         return listed
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool, and report its progress as statuses of the call.
+        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
 
-        Cancelling this method cancels the tool at the server. Raises `ToolError`, `ForgottenSession`, `NotSignedIn`.
+        Cancelling this method cancels the tool at the server.
         """
         name = self.declaration.name
         hide = self.declaration.hide
@@ -129,7 +129,7 @@ class Session:
                 )
             except MCPError as error:
                 if sent.sign_in_reason:
-                    raise NotSignedIn(sent.sign_in_reason) from error
+                    raise NotSignedIn(name, sent.sign_in_reason) from error
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
                 # A tool with an argument for a session means its own.

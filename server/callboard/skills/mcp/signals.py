@@ -25,13 +25,11 @@ class ForgottenSession(Exception):
     """The server refused a call before it ran, because it no longer knows the call's session."""
 
 
-class NotSignedIn(Exception):
-    """The server refused a call before it ran, because there is no token for it. The message is the reason."""
+class NotSignedIn(ToolError):
+    """The server refused a call before it ran, because there is no token for it."""
 
-
-def refuse(server: str, reason: str) -> ToolError:
-    """Return the error of a call for which there is no token."""
-    return ToolError(f"Not run: the MCP server '{server}' demands a sign-in: {reason}.")
+    def __init__(self, server: str, reason: str) -> None:
+        super().__init__(f"Not run: the MCP server '{server}' demands a sign-in: {reason}.")
 
 
 @dataclass(eq=False, slots=True)

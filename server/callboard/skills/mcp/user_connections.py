@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from callboard.calls import ToolContext
 from callboard.errors import ToolError
-from callboard.skills.mcp.signals import refuse
+from callboard.skills.mcp.signals import NotSignedIn
 
 if TYPE_CHECKING:
     from callboard.skills.mcp.server import RunningServer
@@ -31,7 +31,7 @@ class UserConnections:
     async def connect(self, context: ToolContext) -> "RunningServer":
         """Return the connection of the call's user, who is asked to sign in if needed. Raises `ToolError`."""
         if context.user is None:
-            raise refuse(self._name, "each user signs in for themselves, and this request names no user")
+            raise NotSignedIn(self._name, "each user signs in for themselves, and this request names no user")
         user_id = context.user.id
         if self.is_open(context):
             self._open[user_id] = self._open.pop(user_id)
@@ -49,7 +49,7 @@ class UserConnections:
         # Another call of the user asks them. It may be stopped.
         await asyncio.wait({starting})
         if starting.cancelled():
-            raise refuse(self._name, "the user stopped the call that asked them")
+            raise NotSignedIn(self._name, "the user stopped the call that asked them")
         return starting.result()
 
     def is_open(self, context: ToolContext) -> bool:
@@ -70,10 +70,9 @@ class UserConnections:
         async with AsyncExitStack() as closing:
             await closing.enter_async_context(server.lifespan(wait_seconds=math.inf))
             if server.state.status != "ready":
-                reason = server.state.reason
                 if server.state.status == "sign-in":
-                    raise refuse(self._name, reason)
-                raise ToolError(f"Not run: the MCP server '{self._name}' cannot be reached: {reason}.")
+                    raise NotSignedIn(self._name, server.state.reason)
+                raise ToolError(f"Not run: the MCP server '{self._name}' cannot be reached: {server.state.reason}.")
             self._open[user_id] = (server, closing.pop_all())
         return server
 
