@@ -7,7 +7,7 @@ import asyncio
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_urlsafe
 from typing import Any
@@ -35,7 +35,7 @@ class AuthorizationServer:
 
     `clients` are the secrets by client id; "" for a public client. `tokens` are the accounts by access token; `issued`
     are all secrets that it has made. `named` replaces fields of its metadata, `answered` of its answers to browsers.
-    `requests` counts the requests by path, and grants by type.
+    `requests` counts the requests by path, and grants by type. `before_refresh` runs before an answer to a refresh.
     """
 
     def __init__(self) -> None:
@@ -48,6 +48,7 @@ class AuthorizationServer:
         self.named: dict[str, Any] = {}
         self.answered: dict[str, str] = {}
         self.requests: Counter[str] = Counter()
+        self.before_refresh: Callable[[], Awaitable[None]] | None = None
         self.resource = ""
         well_known = "/.well-known/oauth-authorization-server"
         self.app = Starlette(
@@ -128,6 +129,8 @@ class AuthorizationServer:
                 same = {"client_id": client_id, "redirect_uri": form["redirect_uri"], "code_challenge": challenge}
                 account = asked["account"] if same.items() <= asked.items() else ""
             case "refresh_token":
+                if self.before_refresh:
+                    await self.before_refresh()
                 kept = self.refresh.pop(form["refresh_token"], {})
                 account = kept["account"] if kept.get("client_id") == client_id else ""
             case "client_credentials":

@@ -26,6 +26,7 @@ from callboard.skills.mcp.server import RunningServer
 from callboard.skills.mcp.signals import Signals
 from callboard.skills.mcp.skills import McpServer, McpServers
 from callboard.storage import Store
+from callboard.storage.values import TOKENS
 from callboard_protocol import InputRequest, ToolCallComplete, ToolCallError
 from tests.fakes.mcp_oauth import Notes, browse, come_back
 from tests.fakes.openai_server import Answer, OpenAIServer, call, chunks, finish, text
@@ -122,6 +123,26 @@ async def test_expired_token_is_refreshed_and_a_refused_refresh_asks_again(tmp_p
             authorization.clients.clear()
             asked = await ask(service, "ada", "ada@home")
             assert (results(asked), len(questions(asked))) == (["ada@home"], 1)
+
+
+async def test_refresh_keeps_no_token_of_a_user_whom_another_server_has_deleted(tmp_path: Path) -> None:
+    async with Notes().running() as notes:
+        async with serving_notes(tmp_path, notes, calling("far_sign_in"), calling("far_whoami")) as (service, _):
+            await ask(service, "ada", "ada@notes")
+            store = Store(f"sqlite:///{tmp_path}/callboard.db")
+            kept = store.records(TOKENS, "ada")
+
+            async def delete() -> None:
+                for record in await kept.find():
+                    await kept.remove(record.key)
+
+            notes.authorization.before_refresh = delete
+            notes.authorization.revoke()
+            await store.start()
+            [result] = results(await ask(service, "ada", None))
+            assert "the data of the user was deleted" in result
+            assert not await kept.find()
+            await store.close()
 
 
 async def test_call_ends_with_clear_words_without_a_sign_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

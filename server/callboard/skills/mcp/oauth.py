@@ -216,6 +216,7 @@ class Authorization(httpx2.Auth):
 
     async def _run(self, account: Account, probe: httpx2.Request, refusal: httpx2.Response | None) -> bool:
         """Run a flow until it has a token. `refusal` answers its request without a token; None ends the flow there."""
+        is_refresh = bool(account.token)
         flow = self._make_flow(account)
         flow.context.oauth_metadata = account.metadata
         flow.context.protected_resource_metadata = account.resource
@@ -232,6 +233,8 @@ class Authorization(httpx2.Auth):
                     answer, refusal = refusal, None
                 step = await steps.asend(answer)
         account.metadata, account.resource = flow.context.oauth_metadata, flow.context.protected_resource_metadata
+        if is_refresh and not (await self._load()).token:
+            raise SignInError("the data of the user was deleted meanwhile")
         await self._save(account)
         return True
 
