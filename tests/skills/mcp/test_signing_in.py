@@ -250,7 +250,8 @@ async def test_callback_of_another_sign_in_or_a_second_one_is_refused(tmp_path: 
     async with Notes().running() as notes:
         async with serving_notes(tmp_path, notes, calling("far_sign_in", "far_whoami")) as (service, _):
             events: list[Any] = []
-            async with service.client.stream("POST", "/v1/runs", json=request(user={"id": "ada"})) as response:
+            body = request(user={"id": "ada", "name": "<i>Ada"})
+            async with service.client.stream("POST", "/v1/runs", json=body) as response:
                 async for _, event in numbered(response):
                     events.append(event)
                     if not isinstance(event, InputRequest):
@@ -266,7 +267,7 @@ async def test_callback_of_another_sign_in_or_a_second_one_is_refused(tmp_path: 
             late = await come_back(f"/oauth/callback?code=x&state={state}&confirm=yes", service.client)
     assert results(events)[-1] == "ada@notes"
     assert "is not known here" in foreign
-    assert "<b>ada</b>" in shown
+    assert "<b>&lt;i&gt;Ada (ada)</b>" in shown
     assert "go on in the chat" in done
     assert "is over" in again
     assert "is over" in late
