@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth, union_scopes
 from mcp.shared.auth import (
@@ -42,8 +42,6 @@ from callboard.skills.web.guard import AllowList, Guard
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_TOKENS = 2
 """The tokens that are got for one request: a refreshed one, and one of a new sign-in."""
-
-NEEDED = "each user signs in with their first call"
 
 _CODE = re.compile(r"""(?:^|"error"\s*:\s*")([a-z_]{1,40})(?:$|")""")
 """An error code of OAuth, alone or in JSON. Descriptions are left out: careless servers repeat secrets in them."""
@@ -163,7 +161,7 @@ class Authorization(httpx2.Auth):
                     if is_refreshed or await self._load() != account:
                         return  # refreshed here, or by another server, which ended the old refresh token
                 if not (self._declaration.oauth.is_own or self._context):
-                    raise SignInError(NEEDED)  # noqa: TRY301 - as a failed flow
+                    raise SignInError("each user signs in with their first call")  # noqa: TRY301 - as a failed flow
                 await response.aread()
                 await self._run(Account(), probe, self._write_demand(response, account))
             except Exception as error:  # noqa: BLE001 - servers choose the texts that the SDK reads, and so its errors
@@ -331,7 +329,8 @@ def _describe(error: Exception) -> str:
     """Return the reason of a failed flow, without the parts of messages that have tokens."""
     if isinstance(error, SignInError):
         return str(error)
-    if isinstance(error, OAuthTokenError | OAuthRegistrationError | ValidationError):
-        return f"its sign-in failed: {str(error).splitlines()[0].partition(':')[0]}"
-    is_clear = isinstance(error, OAuthFlowError | SettingsError | StorageError | ToolError)
-    return f"its sign-in failed: {error if is_clear or type(error) is ValueError else type(error).__name__}"
+    is_clear = isinstance(error, SettingsError | StorageError | ToolError) or type(error) in (
+        ValueError,
+        OAuthFlowError,
+    )
+    return f"its sign-in failed: {error if is_clear else type(error).__name__}"
