@@ -17,7 +17,6 @@ import anyio
 import structlog
 
 from callboard.calls import Tool, ToolContext, ToolResult
-from callboard.calls.sign_ins import SignIns
 from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TITLE_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
@@ -28,6 +27,8 @@ from callboard.skills.mcp.user_connections import UserConnections
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
+    # Not at run time: the file of an agent imports this module, and must not load a database library.
+    from callboard.calls.sign_ins import SignIns
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
@@ -87,7 +88,7 @@ class RunningServer:
         first_pause_seconds: float = 1.0,
         longest_pause_seconds: float = 60.0,
         *,
-        sign_ins: SignIns | None = None,
+        sign_ins: "SignIns | None" = None,
         user_id: str | None = None,
         parent: "RunningServer | None" = None,
     ) -> None:
