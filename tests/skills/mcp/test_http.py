@@ -91,6 +91,12 @@ async def test_a_server_that_wants_a_key_gets_it_in_its_headers_or_says_what_to_
     assert "open-sesame" not in str(log.lines)
 
 
+async def test_server_that_forbids_the_list_of_its_resources_keeps_its_tools(free_port: int, log: Log) -> None:
+    with listening(free_port, OUR_FORBIDDEN="resources/list"):
+        async with at(free_port).lifespan():
+            await log.until("mcp_server_ready")
+
+
 async def test_too_large_answer_is_not_read_completely(shared_port: int, log: Log) -> None:
     far = at(shared_port)
     async with far.lifespan():

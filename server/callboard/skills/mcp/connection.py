@@ -33,9 +33,9 @@ from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import elicit
 from callboard.skills.mcp.messages import WatchedStream
-from callboard.skills.mcp.session import READ_RESOURCE, Session
+from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
-from callboard.skills.mcp.tasks import GET_TASK, Tasks
+from callboard.skills.mcp.tasks import Tasks
 from callboard.text import storable_json
 
 REQUEST_SECONDS = 60.0
@@ -186,14 +186,15 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
             raise ConnectionRefusedError("it compresses its answers, although `Accept-Encoding: identity` forbids it")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
-        call = sent_call.get() if await _is_call(response.request) else None
+        is_call = await _is_call(response.request)
+        call = sent_call.get() if is_call else None
         if call is not None:
             call.has_session = MCP_SESSION_ID in response.request.headers
         if call is not None and call.has_session and await _is_session_forgotten(response):
             signals.forget(call)
         elif call is not None and response.status_code in _REQUEST_STATUSES:
             call.http_error = _describe_status(response)
-        elif response.status_code in (401, 403):
+        elif response.status_code in (401, 403) and not is_call:
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
 
     # No limit on reading, because streams of notifications are silent for hours. The executor limits calls.
@@ -204,9 +205,12 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 
 async def _is_call(request: httpx2.Request) -> bool:
+    """Return whether a refusal of the request does not end the connection."""
+    if request.method != "POST":
+        return False
     # Read, because httpx2 gives the request after a redirect its body as a stream.
-    calls = ("tools/call", READ_RESOURCE, GET_TASK)
-    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") in calls
+    method: str = json.loads(await request.aread() or b"{}").get("method", "")
+    return method.startswith(("tools/call", "resources/", "tasks/"))
 
 
 def _describe_status(response: httpx2.Response) -> str:
