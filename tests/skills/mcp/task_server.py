@@ -61,7 +61,7 @@ class Tasks(Extension):
         if task_id in self.cancelled:
             return self._show(task_id, "cancelled")
         if kind == "failing":
-            return self._show(task_id, "failed", error={"code": -32603, "message": "no bricks"})
+            return self._show(task_id, "failed", error={"code": None, "message": "Connection closed: no bricks"})
         if kind == "sampling":
             asks = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 9}}
             return self._show(task_id, "input_required", inputRequests={"what": asks})

@@ -22,8 +22,6 @@ from callboard.skills.mcp.messages import repair_result
 from callboard.skills.mcp.schema import clean_text
 from callboard.skills.mcp.signals import SentCall, Signals, sent_call
 
-GET_TASK = "tasks/get"
-
 UNEXPLAINED = "Server returned an error response"
 """The SDK's message for an unsuccessful HTTP status without a JSON-RPC body."""
 
@@ -73,8 +71,8 @@ class Tasks(ClientExtension):
         """Return the result of the current call's task, and report its messages as statuses of the call.
 
         If the call is stopped, the task is cancelled, unless another server continues the run and follows it there.
-        So it is if it sends something invalid, which raises `ValueError`. Raises `MCPError` if the task fails, and
-        `ToolError` if the server has cancelled it.
+        An invalid state or question raises `ValueError`, and cancels the task too. Raises `ToolError` if the task has
+        failed or was cancelled, and `MCPError` if its state cannot be read.
         """
         sent = sent_call.get()
         assert sent is not None, "a task is followed within its call"
@@ -90,33 +88,34 @@ class Tasks(ClientExtension):
             raise
 
     async def _poll(self, session: ClientSession, task_id: str, sent: SentCall) -> CallToolResult:
-        shown = None
-        answers: dict[str, Any] = {}
+        hide = self._declaration.hide
+        shown = ""
+        answered: set[str] = set()
         while True:
             try:
-                task = await _send(session, GET_TASK, task_id)
+                task = await _send(session, "tasks/get", task_id)
             except MCPError as failure:
                 # A status of a gateway or of a limit says nothing about the task.
                 if not failure.message.startswith(UNEXPLAINED) or sent.http_error.startswith(("HTTP 401", "HTTP 403")):
                     raise
                 sent.http_error = ""
                 task = _Task()
-            message = clean_text(self._declaration.hide(task.status_message or ""))
+            message = clean_text(hide(task.status_message or ""))
             match task.status:
                 case "completed":
                     return CallToolResult.model_validate(repair_result(task.result or {}), by_name=False)
-                case "failed":
-                    error = task.error or {}
-                    raise MCPError(int(error.get("code", 0)), str(error.get("message") or message))
-                case "cancelled":
+                case "failed" | "cancelled":
+                    # Not with the code of its error, which is no error of the request.
+                    reason = clean_text(hide(str((task.error or {}).get("message", "")))) or message
                     name = self._declaration.name
-                    raise ToolError(f"The MCP server '{name}' cancelled the task of this call. {message}".rstrip())
-            if message not in ("", shown):
+                    ended = f"The MCP server '{name}' ended the task of this call as {task.status}: {reason}"
+                    raise ToolError(ended)
+            if message and message != shown:
                 shown = message
                 await sent.report(message)
             asked = task.input_requests or {}
-            if new := {key: await self._answer(asked[key]) for key in asked if key not in answers}:
-                answers |= new
+            if new := {key: await self._answer(asked[key]) for key in asked if key not in answered}:
+                answered.update(new)
                 await _send(session, "tasks/update", task_id, {"inputResponses": new})
             await anyio.sleep(max(SHORTEST_POLL_MS, task.poll_interval_ms or 1_000) / 1_000)
 
