@@ -163,9 +163,6 @@ class RunningServer:
         task_id = context.task_id
         refusals = 0
         while refusals < 2:
-            # A task goes on without a connection.
-            while task_id and (self._session is None or self._signals.end_reason):  # noqa: ASYNC110 - within its limit
-                await anyio.sleep(CHANGE_PAUSE_SECONDS)
             session = await self._wait_for_session()
             if not task_id and tool and tool.fingerprint != fingerprint:
                 # The user may have allowed the call of the tool as it was before the new session.
@@ -173,25 +170,22 @@ class RunningServer:
                     f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
                     "again if it still fits."
                 )
-            outcome: ToolResult | ToolError
             try:
-                outcome = await session.call(tool_name, arguments, context, task_id)
+                result = await session.call(tool_name, arguments, context, task_id)
             except LostTask as lost:
                 task_id = str(lost)
+                # The task goes on without a connection. The wait is within the call's time limit.
                 await anyio.sleep(CHANGE_PAUSE_SECONDS)
-                continue
+                while self._session is None or self._signals.end_reason:  # noqa: ASYNC110
+                    await anyio.sleep(CHANGE_PAUSE_SECONDS)
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
                 refusals += 1
-                continue
-            except ToolError as error:
-                outcome = error
-            await self._await_new_tools(session, context)
-            if isinstance(outcome, ToolError):
-                raise outcome
-            return outcome
+            else:
+                await self._await_new_tools(session, context)
+                return result
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
 
     async def _await_new_tools(self, session: "Session", context: ToolContext) -> None:
@@ -200,7 +194,8 @@ class RunningServer:
 
         # Without the call's time limit, because its result would be lost.
         with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(LIST_SECONDS):
-            if session.reports_separately and not self._signals.tools_changed:
+            tools = session.client.server_capabilities.tools
+            if self.declaration.url and tools and tools.list_changed and not self._signals.tools_changed:
                 await anyio.sleep(REPORT_SECONDS)
             if self._session is session:
                 await self._read_changed_tools(session)
@@ -306,33 +301,28 @@ class RunningServer:
                     await signals.wait()
 
     async def _read_changed_tools(self, session: "Session") -> bool:
-        """Read the list of tools unless it is current. Return whether it has changed."""
+        """Read the list of tools unless it is current, and return whether it has changed.
+
+        If it cannot be read, it is read again later.
+        """
+        from mcp import MCPError
+
+        from callboard.skills.mcp.session import means_lost_session
+
         async with self._reading:
             if not self._signals.tools_changed:
                 return False
             self._signals.tools_changed = False
             try:
-                return await self._try_read_tools(session)
-            except BaseException:
+                return await self._read_tools(session)
+            except BaseException as error:
                 self._signals.change_tools()
-                raise
-
-    async def _try_read_tools(self, session: "Session") -> bool:
-        """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""
-        from mcp import MCPError
-
-        from callboard.skills.mcp.session import means_lost_session
-
-        try:
-            return await self._read_tools(session)
-        except MCPError as error:
-            if self._session is None or means_lost_session(error):
-                raise
-            # The tools of the last list and the running calls go on.
-            reason = clean_text(self.declaration.hide(_describe_error(error)))
-            _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
-            self._signals.change_tools()
-            return False
+                if not isinstance(error, MCPError) or self._session is None or means_lost_session(error):
+                    raise
+                # The tools of the last list and the running calls go on.
+                reason = clean_text(self.declaration.hide(_describe_error(error)))
+                _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
+                return False
 
     async def _read_tools(self, session: "Session") -> bool:
         """Read the list of tools, and return whether it has changed."""

@@ -41,8 +41,8 @@ from callboard.skills.mcp.tasks import UNEXPLAINED, Tasks
 READ_RESOURCE = "resources/read"
 """The protocol's method, and the server's own name of the tool that calls it."""
 
-RESOURCE_LIST_SECONDS = 5.0
-"""The time for a server to list its resources, of which its tools do not depend."""
+RESOURCE_LIST_SECONDS = 2.0
+"""The time for a server to list its resources. Its tools wait for this list, so it is less than the time for theirs."""
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
@@ -61,7 +61,6 @@ _READER = McpTool(
     input_schema={"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]},
     annotations=ToolAnnotations(read_only_hint=True),
 )
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 _log = structlog.get_logger(__name__)
 
@@ -95,24 +94,12 @@ class Session:
     client: Client
     signals: Signals
 
-    @property
-    def reports_separately(self) -> bool:
-        """Whether the server reports changes of its tools on another connection than results."""
-        tools = self.client.server_capabilities.tools
-        return bool(self.declaration.url and tools and tools.list_changed)
-
-    @property
-    def reader(self) -> str:
-        """The name of the tool that reads the server's resources, "" if it has none or the tool is not offered."""
-        can_read = self.client.server_capabilities.resources and self.declaration.offers(READ_RESOURCE)
-        return f"{self.declaration.prefix}_{READ_RESOURCE.replace('/', '_')}" if can_read else ""
-
     async def list_tools(self) -> list[McpTool]:
         """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions.
 
-        The first tool reads resources, if the server has any: many servers declare them and have none.
+        The first tool reads resources, if the server has any.
         """
-        listed = [_READER] if self.reader and await self._has_resources() else []
+        listed = [_READER] if await self._has_resources() else []
         names: set[str] = set()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -133,16 +120,16 @@ class Session:
         return listed
 
     async def _has_resources(self) -> bool:
-        with suppress(MCPError, ValueError), anyio.move_on_after(RESOURCE_LIST_SECONDS):
-            self.signals.has_resources = self.signals.has_resources or bool(
-                (await self.client.list_resources()).resources
-                or (await self.client.list_resource_templates()).resource_templates
-            )
+        # Many servers declare the capability and have none.
+        if self.client.server_capabilities.resources and not self.signals.has_resources:
+            with suppress(MCPError, ValueError), anyio.move_on_after(RESOURCE_LIST_SECONDS):
+                self.signals.has_resources = bool(
+                    (await self.client.list_resources()).resources
+                    or (await self.client.list_resource_templates()).resource_templates
+                )
         return self.signals.has_resources
 
     async def _read_resource(self, uri: str) -> CallToolResult:
-        if not _URI.fullmatch(uri):
-            raise ToolError(f"'{uri}' is not a URI: give the URI of a link in a result.")
         contents = (await self.client.read_resource(uri)).contents
         return CallToolResult(content=[EmbeddedResource(resource=one) for one in contents])
 
@@ -167,7 +154,7 @@ class Session:
                 if task_id:
                     tasks = Tasks(self.declaration, self.signals)
                     result = await tasks.follow(self.client.session, task_id)
-                elif tool_name == READ_RESOURCE:
+                elif tool_name == READ_RESOURCE and self.signals.has_resources:
                     result = await self._read_resource(str(arguments["uri"]))
                 else:
                     result = await self.client.call_tool(
@@ -189,10 +176,11 @@ class Session:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
                 raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
-            if any(isinstance(block, ResourceLink) for block in result.content) and not self.signals.has_resources:
+            has_link = any(isinstance(block, ResourceLink) for block in result.content)
+            if has_link and self.client.server_capabilities.resources and not self.signals.has_resources:
                 self.signals.has_resources = True
                 self.signals.change_tools()
-            return read_result(name, result, hide, self.reader)
+            return read_result(name, result, hide)
         reason = truncate(hide(sent.stray_error), MAX_ERROR_CHARS)
         raise ToolError(f"The MCP server '{name}' reported an error that is probably about this call: {reason}")
 
@@ -224,14 +212,11 @@ def means_lost_session(error: MCPError) -> bool:
     return error.message.startswith((*_LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
 
 
-def read_result(server: str, result: CallToolResult, hide: Callable[[str], str], reader: str) -> ToolResult:
-    """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure.
-
-    `reader` is the name of the tool that reads links, "" if there is none.
-    """
+def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
+    """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
     # The event of a failed call has no files.
     pictures = Pictures(can_show=not result.is_error)
-    parts = [pictures.take_from(hide(_read_block(block, pictures, reader))) for block in result.content]
+    parts = [pictures.take_from(hide(_read_block(block, pictures))) for block in result.content]
     text = "\n\n".join(filter(None, parts))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
@@ -283,7 +268,7 @@ def truncate(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[cut here: {len(text) - limit} more characters. Ask for less at a time.]"
 
 
-def _read_block(block: ContentBlock, pictures: Pictures, reader: str) -> str:
+def _read_block(block: ContentBlock, pictures: Pictures) -> str:
     """Return a block as text, with a mark in place of a picture."""
     match block:
         case TextContent():
@@ -293,8 +278,7 @@ def _read_block(block: ContentBlock, pictures: Pictures, reader: str) -> str:
         case AudioContent():
             return f"[audio, {block.mime_type}, {describe_size(block.data)}: it cannot be played here]"
         case ResourceLink():
-            how = f"[{reader} reads it]" if reader else ""
-            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description, how)))
+            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description)))
         case EmbeddedResource(resource=TextResourceContents() as resource):
             return f"{resource.uri}:\n{resource.text}"
         case EmbeddedResource(resource=BlobResourceContents() as resource):
