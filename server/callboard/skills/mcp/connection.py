@@ -101,6 +101,7 @@ async def connect(
         mode=mode,
     )
     async with client, _listen_while_open(client, signals):
+        signals.session = client.session
         yield Session(declaration, client, signals)
 
 

@@ -20,7 +20,7 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
-from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, LostTask, Signals
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, Signals
 from callboard.skills.skill import quote
 
 if TYPE_CHECKING:
@@ -29,16 +29,14 @@ if TYPE_CHECKING:
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
-"""The time that Callboard's start waits for a server's tools. Tools of a slower server are added later."""
+"""The time that Callboard's start waits for a server's tools, and the end of a call for tools that it has changed.
+Tools of a slower server are added later."""
 
 STABLE_SECONDS = 60.0
 """After a connection of this length the pauses before a restart begin anew."""
 
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts, and the list is read once for all of them."""
-
-LIST_SECONDS = 5.0
-"""The time that the end of a call waits for a list of tools that the server has reported as changed."""
 
 REPORT_SECONDS = 0.1
 """The time that a report of a change may come after the result of the call over HTTP, where it has its own connection.
@@ -152,48 +150,35 @@ class RunningServer:
             running.result()
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool at the server. Raises `ToolError`, also if the server does not run.
-
-        If the call changes the server's tools, it ends when they have been read, so that the model's next request has
-        them.
-        """
+        """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
         name = self.declaration.name
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
-        task_id = context.task_id
-        refusals = 0
-        while refusals < 2:
+        for _ in range(2):
             session = await self._wait_for_session()
-            if not task_id and tool and tool.fingerprint != fingerprint:
+            if not context.task_id and tool and tool.fingerprint != fingerprint:
                 # The user may have allowed the call of the tool as it was before the new session.
                 raise ToolError(
                     f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
                     "again if it still fits."
                 )
             try:
-                result = await session.call(tool_name, arguments, context, task_id)
-            except LostTask as lost:
-                task_id = str(lost)
-                # The task goes on without a connection. The wait is within the call's time limit.
-                await anyio.sleep(CHANGE_PAUSE_SECONDS)
-                while self._session is None or self._signals.end_reason:  # noqa: ASYNC110
-                    await anyio.sleep(CHANGE_PAUSE_SECONDS)
+                result = await session.call(tool_name, arguments, context)
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
-                refusals += 1
             else:
                 await self._await_new_tools(session, context)
                 return result
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
 
     async def _await_new_tools(self, session: "Session", context: ToolContext) -> None:
-        """Read the list of tools after a call if the server has reported a change."""
+        """Read the list of tools if the call has changed it, so that the model's next request has the new list."""
         from callboard.skills.mcp.connection import CONNECTION_ERRORS
 
         # Without the call's time limit, because its result would be lost.
-        with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(LIST_SECONDS):
+        with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(FIRST_TOOLS_SECONDS):
             tools = session.client.server_capabilities.tools
             if self.declaration.url and tools and tools.list_changed and not self._signals.tools_changed:
                 await anyio.sleep(REPORT_SECONDS)

@@ -35,8 +35,8 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
-from callboard.skills.mcp.signals import ForgottenSession, LostTask, Signals
-from callboard.skills.mcp.tasks import UNEXPLAINED, Tasks
+from callboard.skills.mcp.signals import ForgottenSession, Signals
+from callboard.skills.mcp.tasks import LOST, UNEXPLAINED, Tasks
 
 READ_RESOURCE = "resources/read"
 """The protocol's method, and the server's own name of the tool that calls it."""
@@ -63,10 +63,6 @@ _READER = McpTool(
 )
 
 _log = structlog.get_logger(__name__)
-
-_LOST = ("Connection closed", "SSE stream ", UNEXPLAINED)
-"""The SDK's messages for a broken connection, and for a gateway's status, which usually means a restart.
-Their code, -32000, is also used by many servers for their own errors."""
 
 _SERVER_CODES = range(-32099, -31999)
 """JSON-RPC's codes for errors of servers."""
@@ -133,12 +129,9 @@ class Session:
         contents = (await self.client.read_resource(uri)).contents
         return CallToolResult(content=[EmbeddedResource(resource=one) for one in contents])
 
-    async def call(
-        self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext, task_id: str = ""
-    ) -> ToolResult:
-        """Run a tool, or follow the task that it has become, and report its progress as statuses of the call.
+    async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
 
-        Raises `ToolError`, `ForgottenSession`, and `LostTask` if the connection ends and the task goes on.
         Cancelling this method cancels the tool at the server.
         """
         name = self.declaration.name
@@ -151,9 +144,8 @@ class Session:
 
         with self.signals.calling(context) as sent, sent.scope:
             try:
-                if task_id:
-                    tasks = Tasks(self.declaration, self.signals)
-                    result = await tasks.follow(self.client.session, task_id)
+                if context.task_id:
+                    result = await Tasks(self.declaration, self.signals).follow(context.task_id)
                 elif tool_name == READ_RESOURCE and self.signals.has_resources:
                     result = await self._read_resource(str(arguments["uri"]))
                 else:
@@ -167,8 +159,6 @@ class Session:
                 is_own = any("session" in argument.lower() for argument in arguments)
                 if sent.has_session and not is_own and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
-                if sent.task_id and not sent.http_error and error.message.startswith(_LOST):
-                    raise LostTask(sent.task_id) from error
                 raise (
                     ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
                 ) from error
@@ -193,7 +183,7 @@ class Session:
                 self.signals.change_tools()
             return ToolError(f"The MCP server '{name}' answered the call with {self.declaration.hide(http_error)}")
         message = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
-        if error.message.startswith(_LOST):
+        if error.message.startswith(LOST):
             self.signals.end("the connection was lost during a call")
             return ToolError(
                 f"The connection to the MCP server '{name}' was lost during this call ({message}), which may have been "
@@ -209,7 +199,7 @@ class Session:
 
 def means_lost_session(error: MCPError) -> bool:
     """Return whether the server cannot be reached any more, or no longer knows the session, by its answer to a list."""
-    return error.message.startswith((*_LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
+    return error.message.startswith((*LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
 
 
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:

@@ -6,10 +6,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TYPE_CHECKING
 
 import anyio
 
 from callboard.calls import ToolContext
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
 
 ENDED = "it ended"
 """The reason for the end of a connection if nothing else is known."""
@@ -19,10 +23,6 @@ FORGOTTEN = "it no longer knows the session"
 
 class ForgottenSession(Exception):
     """The server refused a call before it ran, because it no longer knows the call's session."""
-
-
-class LostTask(Exception):
-    """The connection has ended while a call followed a task, whose id is the argument."""
 
 
 MAX_REPORTS = 200
@@ -46,8 +46,6 @@ class SentCall:
     """An error of the server that names no request, while this was the only call."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancelled if the server cannot answer the call any more."""
-    task_id: str = ""
-    """The task that the call follows."""
     _reports: Iterator[int] = field(default_factory=lambda: count(1))
 
     async def report(self, message: str, percent: float | None = None) -> None:
@@ -74,6 +72,9 @@ class Signals:
 
     has_resources: bool = False
     """Whether the server has listed a resource, or a result had a link to one."""
+
+    session: "ClientSession | None" = None
+    """The latest connection, which a call that follows a task uses after the end of its own; None while it opens."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""
@@ -145,6 +146,7 @@ class Signals:
 
     def begin(self) -> None:
         """Reset the state for a new connection."""
+        self.session = None
         self.tools_changed = True
         self.is_forgotten = False
         self.end_reason = ""

@@ -5,14 +5,13 @@ are others, and not supported.
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
 import anyio
 from mcp import MCPError
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
-from mcp.client.session import ClientSession
 from mcp_types import CallToolResult, ElicitRequest, ElicitResult, Request, Result
 
 from callboard.errors import ToolError
@@ -24,6 +23,10 @@ from callboard.skills.mcp.signals import SentCall, Signals, sent_call
 
 UNEXPLAINED = "Server returned an error response"
 """The SDK's message for an unsuccessful HTTP status without a JSON-RPC body."""
+
+LOST = ("Connection closed", "SSE stream ", UNEXPLAINED)
+"""The SDK's messages for a broken connection, and for a gateway's status, which usually means a restart.
+Their code, -32000, is also used by many servers for their own errors."""
 
 SHORTEST_POLL_MS = 100
 CANCEL_SECONDS = 0.9
@@ -62,44 +65,36 @@ class Tasks(ClientExtension):
     def claims(self) -> Sequence[ResultClaim[Any]]:
         """Return the kind of result that this extension reads."""
 
-        def resolve(task: _NewTask, claim: ClaimContext) -> Awaitable[CallToolResult]:
-            return self.follow(claim.session, task.task_id, is_new=True)
+        def resolve(task: _NewTask, _: ClaimContext) -> Awaitable[CallToolResult]:
+            return self.follow(task.task_id, is_new=True)
 
         return [ResultClaim(result_type="task", model=_NewTask, resolve=resolve)]
 
-    async def follow(self, session: ClientSession, task_id: str, *, is_new: bool = False) -> CallToolResult:
+    async def follow(self, task_id: str, *, is_new: bool = False) -> CallToolResult:
         """Return the result of the current call's task, and report its messages as statuses of the call.
 
-        If the call is stopped, the task is cancelled, unless another server continues the run and follows it there.
-        An invalid state or question raises `ValueError`, and cancels the task too. Raises `ToolError` if the task has
-        failed or was cancelled, and `MCPError` if its state cannot be read.
+        If the connection ends, the task is followed on the next one. If the call is stopped, or the server sends an
+        invalid state or question, which raises `ValueError`, the task is cancelled, unless another server of Callboard
+        continues the run. Raises `ToolError` if the task has failed, and `MCPError` if the server refuses a request.
         """
         sent = sent_call.get()
         assert sent is not None, "a task is followed within its call"
-        sent.task_id = task_id
         try:
             if is_new:
                 await sent.context.keep_task(task_id)
-            return await self._poll(session, task_id, sent)
+            return await self._poll(task_id, sent)
         except (asyncio.CancelledError, ValueError):
             if not sent.context.is_left():
                 with suppress(MCPError, RuntimeError), anyio.move_on_after(CANCEL_SECONDS, shield=True):
-                    await _send(session, "tasks/cancel", task_id)
+                    await self._send(sent, "tasks/cancel", task_id)
             raise
 
-    async def _poll(self, session: ClientSession, task_id: str, sent: SentCall) -> CallToolResult:
+    async def _poll(self, task_id: str, sent: SentCall) -> CallToolResult:
         hide = self._declaration.hide
         shown = ""
-        answered: set[str] = set()
+        answers: dict[str, dict[str, Any]] = {}
         while True:
-            try:
-                task = await _send(session, "tasks/get", task_id)
-            except MCPError as failure:
-                # A status of a gateway or of a limit says nothing about the task.
-                if not failure.message.startswith(UNEXPLAINED) or sent.http_error.startswith(("HTTP 401", "HTTP 403")):
-                    raise
-                sent.http_error = ""
-                task = _Task()
+            task = await self._send(sent, "tasks/get", task_id)
             message = clean_text(hide(task.status_message or ""))
             match task.status:
                 case "completed":
@@ -113,11 +108,29 @@ class Tasks(ClientExtension):
             if message and message != shown:
                 shown = message
                 await sent.report(message)
-            asked = task.input_requests or {}
-            if new := {key: await self._answer(asked[key]) for key in asked if key not in answered}:
-                answered.update(new)
-                await _send(session, "tasks/update", task_id, {"inputResponses": new})
+            if asked := task.input_requests:
+                for key in asked:
+                    answers[key] = answers.get(key) or await self._answer(asked[key])
+                # Sent until the server asks no more, because a connection may break.
+                await self._send(sent, "tasks/update", task_id, inputResponses={key: answers[key] for key in asked})
             await anyio.sleep(max(SHORTEST_POLL_MS, task.poll_interval_ms or 1_000) / 1_000)
+
+    async def _send(self, sent: SentCall, method: str, task_id: str, **params: Any) -> _Task:
+        """Return the server's answer, an empty one if there is no connection now or a gateway has refused the request.
+
+        Raises `MCPError`.
+        """
+        session = self._signals.session
+        if session is None or self._signals.end_reason:
+            return _Task()
+        request = _TaskRequest(method=method, params={"taskId": task_id, **params})
+        try:
+            return await session.send_request(request, _Task)
+        except MCPError as error:
+            if not error.message.startswith(LOST) or sent.http_error.startswith(("HTTP 401", "HTTP 403")):
+                raise
+            sent.http_error = ""
+            return _Task()
 
     async def _answer(self, request: Any) -> dict[str, Any]:
         # Only such requests are supported, and servers know it from the client's capabilities.
@@ -125,7 +138,3 @@ class Tasks(ClientExtension):
         answer = await elicit(params, self._declaration, self._signals)
         result = answer if isinstance(answer, ElicitResult) else ElicitResult(action="decline")
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-
-async def _send(session: ClientSession, method: str, task_id: str, params: Mapping[str, Any] | None = None) -> _Task:
-    return await session.send_request(_TaskRequest(method=method, params={"taskId": task_id, **(params or {})}), _Task)
