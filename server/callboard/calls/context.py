@@ -196,12 +196,8 @@ class CallClock:
                 timeout.reschedule(None if self._open_questions else when)
 
 
-async def keep_nothing(_: str) -> None:
-    """Do nothing, the default without a run."""
-
-
-async def give_no_answer(_: InputRequest) -> None:
-    """Return None, the default if there is no user to ask."""
+async def do_nothing(_: object) -> None:
+    """Return None, the default if there is no run to store a task for, or no user to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +236,9 @@ class ToolContext:
     given_services: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
-    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
+    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=do_nothing, repr=False)
     clock: CallClock = field(default_factory=CallClock, repr=False)
-    keep_task: Callable[[str], Awaitable[None]] = field(default=keep_nothing, repr=False)
+    keep_task: Callable[[str], Awaitable[None]] = field(default=do_nothing, repr=False)
     task_id: str = ""
     is_left: Callable[[], bool] = field(default=lambda: False, repr=False)
     _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
