@@ -223,7 +223,7 @@ class ToolContext:
 
     A tool that starts a task at another service may store the task's id: `await context.keep_task(id)`. If another
     server continues the run, it calls the tool of an `Agent` again, with this `task_id`, which is empty otherwise. When
-    such a tool is cancelled, it cancels its task unless `is_left()`: then another server continues the run.
+    such a tool is cancelled, it cancels its task unless `is_left()`: then another server calls it again.
     """
 
     tool_call_id: str
