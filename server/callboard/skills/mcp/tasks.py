@@ -5,13 +5,13 @@ are others, and not supported.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
 import anyio
 from mcp import MCPError
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.extension import ClientExtension, ResultClaim
 from mcp_types import CallToolResult, ElicitRequest, ElicitResult, Request, Result
 
 from callboard.errors import ToolError
@@ -64,13 +64,9 @@ class Tasks(ClientExtension):
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
         """Return the kind of result that this extension reads."""
+        return [ResultClaim(result_type="task", model=_NewTask, resolve=lambda task, _: self.follow(task.task_id))]
 
-        def resolve(task: _NewTask, _: ClaimContext) -> Awaitable[CallToolResult]:
-            return self.follow(task.task_id, is_new=True)
-
-        return [ResultClaim(result_type="task", model=_NewTask, resolve=resolve)]
-
-    async def follow(self, task_id: str, *, is_new: bool = False) -> CallToolResult:
+    async def follow(self, task_id: str) -> CallToolResult:
         """Return the result of the current call's task, and report its messages as statuses of the call.
 
         If the connection ends, the task is followed on the next one. If the call is stopped, or the server sends an
@@ -80,7 +76,7 @@ class Tasks(ClientExtension):
         sent = sent_call.get()
         assert sent is not None, "a task is followed within its call"
         try:
-            if is_new:
+            if task_id != sent.context.task_id:
                 await sent.context.keep_task(task_id)
             return await self._poll(task_id, sent)
         except (asyncio.CancelledError, ValueError):
@@ -110,6 +106,7 @@ class Tasks(ClientExtension):
                 await sent.report(message)
             if asked := task.input_requests:
                 for key in asked:
+                    await asyncio.sleep(0)  # because most of many questions are declined without a pause
                     answers[key] = answers.get(key) or await self._answer(asked[key])
                 # Sent until the server asks no more, because a connection may break.
                 await self._send(sent, "tasks/update", task_id, inputResponses={key: answers[key] for key in asked})
