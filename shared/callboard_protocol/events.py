@@ -226,7 +226,8 @@ FROM_TEXT_STATUS = "from_text"
 class ToolStatusData(Wire):
     """A step of a running call; `progress` is a percentage from 0 to 100, or None if it is unknown.
 
-    `arguments` are those with which the call will run, if the user or code of the agent has changed them.
+    `arguments` are those with which the call will run, if the user or code of the agent has changed them. `task_id` is
+    the id of the work of the call at another service, by which a server that continues the run follows it.
     """
 
     status: Annotated[str, Limit(64)]
@@ -235,6 +236,7 @@ class ToolStatusData(Wire):
     arguments: Annotated[dict[str, Any] | str | None, Limit(MAX_TEXT_BYTES, "as_text")] = Field(
         default=None, exclude_if=is_none
     )
+    task_id: Annotated[str, Limit(MAX_LINE_BYTES)] = Field(default="", exclude_if=not_)
 
 
 class ToolStatus(CallEvent):

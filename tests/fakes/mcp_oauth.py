@@ -193,7 +193,7 @@ class Notes:
                     "validate_token_resource": True,
                 }
             )
-            mcp = MCPServer("notes", auth=auth, token_verifier=self)
+            mcp = MCPServer("notes", instructions="Read slowly.", auth=auth, token_verifier=self)
             mcp.add_tool(self._whoami, "whoami", description=self.description)
             mcp.add_tool(self._leak, "leak")
             self._app = mcp.streamable_http_app()

@@ -48,6 +48,7 @@ class ToolCall:
     `asks_first`: it runs without approval only if its tool is `read_only`.
     `needs_approval`: it runs only with approval, because an earlier server has asked for it.
     `asked_fingerprint`: the tool's fingerprint in that server's question; None if the question was not sent.
+    `task_id`: the task at another service that an earlier server's call has begun, "" if there is none.
     `is_changed`: the user has changed the arguments.
     `thought`: text of the model before the call, if the format shows that to the model again.
     `provider_id`: the endpoint's id for it, "" if it gave none. `details`: see `ToolCallDelta`.
@@ -62,6 +63,7 @@ class ToolCall:
     asks_first: bool = False
     needs_approval: bool = False
     asked_fingerprint: str | None = None
+    task_id: str = ""
     is_changed: bool = False
     thought: str = ""
     provider_id: str = field(default="", compare=False)
@@ -193,11 +195,13 @@ class RunningCall(StartedCall):
 
     For the runner: `inside` are the ids of the calls whose tools this call is part of; `needs_approval`: its user is
     asked before it runs, or the error that ends it; `is_approved`: its user has agreed; `clock` measures its duration.
+    `task_id` is the task that the call follows, according to its events.
     """
 
     inside: tuple[str, ...] = ()
     needs_approval: bool | ToolError = False
     is_approved: bool = False
+    task_id: str = ""
     clock: CallClock = field(default_factory=CallClock, repr=False)
 
     ended_at: ClassVar[None] = None
@@ -221,6 +225,7 @@ class RunningCall(StartedCall):
             # The newest report says what the call does now.
             self.steps.pop()
         self.steps.append(StatusReport(data.status, data.message, data.progress))
+        self.task_id = data.task_id or self.task_id
         if data.arguments is not None:
             self.is_changed = True
             self.start = self.start.model_copy(update={"tool_args": data.arguments})
@@ -328,7 +333,7 @@ class CallContext:
     `sources` numbers the sources of the turn. `services` are for the tools that come with the server. `redaction` has
     the secrets that are removed from events, rows, logs and requests to models; tools add to it. `allowances` limit the
     calls of some tools. The runner adds to `begun` the id of each call that starts, and to `left_running` the id of
-    each call that was stopped while its tool could not be.
+    each call that was stopped while its tool could not be. `is_left` says whether another server continues the calls.
     """
 
     chat_id: str | None = None
@@ -344,6 +349,7 @@ class CallContext:
     begun: set[str] = field(default_factory=set, repr=False)
     limits: Limits = field(default_factory=Limits)
     allowances: Sequence[Allowance] = ()
+    is_left: Callable[[], bool] = field(default=lambda: False, repr=False)
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:

@@ -197,8 +197,8 @@ class CallClock:
                 timeout.reschedule(None if self._open_questions else when)
 
 
-async def give_no_answer(_: InputRequest) -> None:
-    """Return None, the default if there is no user to ask."""
+async def do_nothing(_: object) -> None:
+    """Return None, the default if there is no run to store a task for, or no user to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +223,10 @@ class ToolContext:
     Callboard fills in a parameter with this annotation; it is not an argument of the tool. `chat_id` and `user` are
     None if the client did not send them. A result that can be cited is a list of objects, each with a `source_number`
     from `sources.next()`.
+
+    A tool that starts a task at another service may store the task's id: `await context.keep_task(id)`. If another
+    server continues the run, it calls the tool of an `Agent` again, with this `task_id`, which is empty otherwise. When
+    such a tool is cancelled, it cancels its task unless `is_left()`: then another server calls it again.
     """
 
     tool_call_id: str
@@ -235,8 +239,11 @@ class ToolContext:
     given_services: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
-    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
+    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=do_nothing, repr=False)
     clock: CallClock = field(default_factory=CallClock, repr=False)
+    keep_task: Callable[[str], Awaitable[None]] = field(default=do_nothing, repr=False)
+    task_id: str = ""
+    is_left: Callable[[], bool] = field(default=lambda: False, repr=False)
     _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)
 
     def secret(self, value: str) -> str:

@@ -242,6 +242,9 @@ class CallRunner:
             shared.quotas,
             shared.redaction,
             send_question=self._ask,
+            keep_task=partial(self._keep_task, call.id),
+            task_id=call.call.task_id,
+            is_left=shared.is_left,
             clock=self._open[call.id].clock,
         )
         outcome: ToolResult | ToolError
@@ -612,6 +615,11 @@ class CallRunner:
             raise ToolError(str(unfit)) from unfit
         self.report(call_id, StatusReport("processing", "no answer" if answer is None else ANSWERED))
         return answer
+
+    async def _keep_task(self, call_id: str, task_id: str) -> None:
+        data = ToolStatusData(status="processing", message="works as a task", task_id=storable(task_id))
+        self._events.send(ToolStatus(tool_call_id=call_id, data=data))
+        await self._events.wait_until_processed()
 
     def report(self, call_id: str, step: StatusReport) -> None:
         """Send a step of an open call; ignored if the call is not open."""

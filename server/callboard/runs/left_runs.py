@@ -296,6 +296,7 @@ def _add_turn(conversation: Conversation, turn: StoredTurn, left: LeftRun, repea
                 needs_approval=call.tool_call_id in left.unapproved,
                 is_changed=left.open_calls[call.tool_call_id].is_changed,
                 asked_fingerprint=left.fingerprints.get(call.tool_call_id),
+                task_id=left.open_calls[call.tool_call_id].task_id,
             )
             for call in calls
             if call.tool_call_id in repeated
@@ -367,10 +368,10 @@ def _append(record: RunRecord, last_seq: int, events: Sequence[Done | Error | Re
 def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collection[str]) -> AbstractSet[str]:
     """Return the ids of the open calls that run again.
 
-    A call runs again if its tool only reads or is repeatable, if the user has not approved it yet, or if the client
-    runs its tool: the client runs a request once, also if it is sent again. A call with a secret argument never runs
-    again, because the value is not stored. Of a framework's calls, only those run that the user has not approved yet,
-    because it is unknown what their tools change.
+    A call runs again if its tool only reads or is repeatable, if it follows a task at another service, if the user has
+    not approved it yet, or if the client runs its tool: the client runs a request once, also if it is sent again. A
+    call with a secret argument never runs again, because the value is not stored. Of a framework's calls, only those
+    run that the user has not approved yet, because it is unknown what their tools change.
     """
     tools = {tool.name: tool for tool in agent.tools} if isinstance(agent, Agent) else {}
 
@@ -385,6 +386,6 @@ def _find_repeatable(agent: AgentLike, left: LeftRun, openwebui_tools: Collectio
             return call.name in openwebui_tools
         # A call that asks runs only after the approval is stored, and then it has reported. The settings of this server
         # do not count: the call began under those of another one, perhaps without approval.
-        return tool.read_only or tool.repeatable or call_id in left.unapproved
+        return tool.read_only or tool.repeatable or bool(call.task_id) or call_id in left.unapproved
 
     return frozenset(call_id for call_id, call in left.open_calls.items() if is_repeatable(call_id, call))

@@ -47,6 +47,8 @@ class EventLog:
         """Called when the answer may not be remembered, before the last event."""
         self.on_lost: Callable[[], None] = lambda: None
         """Called when another server continues the run."""
+        self.is_leaving = False
+        """True as soon as this server stops the run for another one, which continues it."""
         self.is_left = False
         """True after `leave`: another server continues the run."""
         self.closed = False
@@ -166,7 +168,7 @@ class EventLog:
 
     def leave(self) -> None:
         """Stop storing and showing events: another server continues the run, and listeners reconnect there."""
-        self.is_left = True
+        self.is_leaving = self.is_left = True
         if self._record:
             self._record.stop()
         self.close()

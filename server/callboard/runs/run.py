@@ -115,7 +115,6 @@ class Run:
         self._supervisor: asyncio.Task[None] | None = None
         self._stop_requested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ending: Ending | None = None
-        self._is_leaving = False
         self._needs_listeners = True
         self._timeout: asyncio.TimerHandle | None = None
 
@@ -165,14 +164,14 @@ class Run:
 
     def cancel(self, ending: Ending = CANCELLED) -> None:
         """End the run, unless it has ended or is about to end."""
-        if self._ending is None and not self._is_leaving and self._agent_task and not self._agent_task.done():
+        if self._ending is None and not self.log.is_leaving and self._agent_task and not self._agent_task.done():
             self._ending = ending
             self._stop_agent()
 
     def leave(self) -> None:
         """Stop the run without ending it, so that another server can continue it, unless it is about to end."""
         if self._ending is None and self._agent_task and not self._agent_task.done():
-            self._is_leaving = True
+            self.log.is_leaving = True
             self._stop_agent()
 
     def lose(self) -> None:
@@ -367,7 +366,7 @@ class Run:
             return
         has_finished = self._has_agent_finished(agent_task)
         waiting = [] if self._ending or self._recorder.terminal else self.inputs.list_waiting_calls()
-        if (waiting and has_finished) or (self._is_leaving and not has_finished):
+        if (waiting and has_finished) or (self.log.is_leaving and not has_finished):
             await self._recorder.stop_accepting()
             if await (self.log.park(waiting) if has_finished else self.log.release()):
                 self.log.leave()

@@ -48,12 +48,16 @@ Recall = Callable[[Services, str, str], Awaitable[Recalled]]
 
 
 def format_recalled(text: str) -> str:
-    """Return the text, shortened, as one JSON string, so that no text can end its line in the prompt.
+    """Return the text, shortened and quoted."""
+    return quote(text if len(text) <= RECALLED_LINE_CHARS else text[: RECALLED_LINE_CHARS - 1] + "…")
+
+
+def quote(text: str) -> str:
+    """Return an untrusted text as one JSON string, so that no text can end its line in the prompt.
 
     `<` is written as its code point, so that the text contains no tag and no special token of a model.
     """
-    shown = text if len(text) <= RECALLED_LINE_CHARS else text[: RECALLED_LINE_CHARS - 1] + "…"
-    return json.dumps(shown, ensure_ascii=False).replace("<", "\\u003c")
+    return json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
 
 
 Tools = Sequence[Tool | Mapping[str, Any]] | Callable[[], Sequence[Tool]]

@@ -1,9 +1,13 @@
-"""An MCP server with the official SDK, whose tools do on request what servers may do: `our_server.py [port]`."""
+"""An MCP server with the official SDK, whose tools do on request what servers may do: `our_server.py [port]`.
+
+The variable `OUR_INSTRUCTIONS` names a file with its instructions.
+"""
 
 import asyncio
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import anyio
 import uvicorn
@@ -21,7 +25,8 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-server = MCPServer("ours")
+told = os.environ.get("OUR_INSTRUCTIONS")
+server = MCPServer("ours", instructions=Path(told).read_text() if told else None)
 cancelled = asyncio.Event()
 
 
@@ -65,6 +70,14 @@ async def grow(context: Context, description: str = "Came later.") -> str:
     server.add_tool(_grown, "grown", description=description)
     await context.notify_tools_changed()
     return "grown"
+
+
+@server.tool()
+async def shrink(context: Context) -> str:
+    """Takes back the tool that `grow` gave."""
+    server.remove_tool("grown")
+    await context.notify_tools_changed()
+    return "shrunk"
 
 
 def _grown() -> str:
@@ -118,16 +131,18 @@ def pid() -> int:
 
 
 class Locked:
-    """Lets nobody in without the token of the environment."""
+    """Lets nobody in without the token of the environment, and forbids the method of the variable `OUR_FORBIDDEN`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = os.environ.get("OUR_TOKEN")
-        given = Headers(scope=scope).get("authorization") if scope["type"] == "http" else None
-        refused = token is not None and scope["type"] == "http" and given != f"Bearer {token}"
-        await (PlainTextResponse("no", 401) if refused else self._app)(scope, receive, send)
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        refused = token is not None and scope["type"] == "http" and headers.get("authorization") != f"Bearer {token}"
+        forbidden = os.environ.get("OUR_FORBIDDEN", "-") == headers.get("mcp-method")
+        answer = PlainTextResponse("no", 401 if refused else 403) if refused or forbidden else self._app
+        await answer(scope, receive, send)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """An MCP server of the older protocol, written by hand so that it can say anything: `plain_server.py script.json`.
 
 The script has `pages` (the tools of each page of the list), `results` (by tool name, what is answered; `raw` by tool
-name, the JSON text that is answered in its place), `cursor` (that of every page, so that the list never ends), `asks`
+name, the JSON text that is answered in its place), `resources` (the contents of each URI), `listed` (the list of
+resources), `cursor` (that of every page, so that the list never ends), `asks`
 (a request that it makes of its client in every call, whose reply is its result), `times` (how often it makes this
 request, one after the other; the replies are lines), `refusal` (the message of the error with which it refuses each
 list), and words for what else it does: `deaf` (ends for nothing but SIGKILL), `mute` (never answers), `noisy` (writes
@@ -24,11 +25,24 @@ def send(message: dict[str, Any]) -> None:
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
+def answer_about_resources(method: str, uri: str | None) -> dict[str, Any]:
+    if method == "resources/read" and uri not in script["resources"]:
+        return {"error": {"code": -32002, "message": f"there is no {uri}"}}
+    return {
+        "result": {
+            "resources/list": {"resources": script.get("listed", [])},
+            "resources/templates/list": {"resourceTemplates": []},
+            "resources/read": {"contents": script["resources"].get(uri)},
+        }[method]
+    }
+
+
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     parameters = request.get("params", {})
     match request["method"]:
         case "initialize":
             capabilities = {"tools": {"listChanged": True}}
+            capabilities |= {"resources": {}} if "resources" in script else {}
             info = {"name": "plain", "version": "1"}
             return {"result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}}
         case "tools/list" if "refusal" in script:
@@ -39,6 +53,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             if "cursor" in script:
                 more = {"nextCursor": script["cursor"]}
             return {"result": {"tools": script["pages"][page], **more}}
+        case method if method.startswith("resources/"):
+            return answer_about_resources(method, parameters.get("uri"))
         case "tools/call" if "asks" in script:
             replies = []
             for _ in range(script.get("times", 1)):

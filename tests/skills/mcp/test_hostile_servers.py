@@ -2,12 +2,14 @@
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from callboard.errors import ToolError
-from tests.skills.mcp.conftest import Log, Make
+from callboard.skills.mcp.server import RunningServer
+from tests.skills.mcp.conftest import Log, Make, Played
 
 ANY: dict[str, Any] = {"type": "object"}
 
@@ -220,6 +222,53 @@ async def test_content_that_cannot_be_shown_is_described(plain: Make) -> None:
     ]
     assert result.files == ({"type": "image", "url": "data:image/gif;base64,AAAA"},)
     assert result.data == {"b": 1}
+
+
+async def test_linked_resource_is_read_from_its_server_with_the_limits_of_results(plain: Make) -> None:
+    link = {"type": "resource_link", "uri": "memo:///a", "name": "a", "description": "A memo."}
+    contents = {
+        "memo:///a": [{"uri": "memo:///a", "text": "its text"}, {"uri": "memo:///b", "blob": PNG}],
+        # Another server's address is only a name here.
+        "http://127.0.0.1:9/": [{"uri": "http://127.0.0.1:9/", "mimeType": "application/zip", "blob": "AAAA"}],
+        "memo:///long": [{"uri": "memo:///long", "text": "x" * 200_000}],
+        "memo:///broken": {"text": "no list"},
+    }
+    played = plain(listed("find"), results={"find": {"content": [link]}}, resources=contents, trusted=True)
+    async with played.lifespan():
+        assert [tool.name for tool in played.server.tools()] == ["plain_find"]
+        assert (await played.call("find")).text == "a <memo:///a> A memo."
+        assert played.tool("resources_read").read_only
+        read = await played.call("resources_read", uri="memo:///a")
+        assert read.text == "memo:///a:\nits text\n\n[image, image/png, about 75018 bytes: the user sees it]"
+        assert read.files == ({"type": "image", "url": f"data:image/png;base64,{PNG}"},)
+        shown = "[file http://127.0.0.1:9/, application/zip, about 3 bytes: it cannot be shown here]"
+        assert (await played.call("resources_read", uri="http://127.0.0.1:9/")).text == shown
+        assert len((await played.call("resources_read", uri="memo:///long")).text) < 100_200
+        for uri, said in [
+            ("memo:///c", "refused the call: there is no memo:///c"),
+            ("memo:///broken", "returned an invalid result"),
+        ]:
+            with pytest.raises(ToolError, match=said):
+                await played.call("resources_read", uri=uri)
+
+
+async def test_tool_named_like_the_reader_of_resources_is_a_tool(plain: Make) -> None:
+    played = plain(listed("resources/read"), results={"resources/read": {"content": [{"type": "text", "text": "own"}]}})
+    async with played.lifespan():
+        assert (await played.call("resources_read")).text == "own"
+
+
+@pytest.mark.parametrize(
+    ("fields", "tools"),
+    [({}, ["plain_resources_read", "plain_find"]), ({"exclude_tools": ["resources/read"]}, ["plain_find"])],
+)
+async def test_resources_of_a_server_are_offered_from_its_start_unless_excluded(
+    plain: Make, fields: dict[str, Any], tools: list[str]
+) -> None:
+    played = plain(listed("find"), resources={}, listed=[{"uri": "memo:///a", "name": "a"}])
+    declared = replace(played.server.declaration, **fields)
+    async with Played(RunningServer(declared)).running() as played:
+        assert [tool.name for tool in played.server.tools()] == tools
 
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(75_001)).decode()

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.server import RunningServer
 from tests.fakes.http_answer import answering
 from tests.fakes.mcp_http import ForgetfulServer
-from tests.skills.mcp.conftest import HERE, QUICK, Log, Played
+from tests.skills.mcp.conftest import HERE, QUICK, Log, Make, Played
 
 
 @contextmanager
@@ -62,6 +62,24 @@ async def test_restarted_server_is_reconnected(free_port: int, log: Log) -> None
             assert (await far.call("count", steps=1)).text == "counted to 1"
 
 
+@pytest.mark.parametrize("is_over_http", [False, True])
+async def test_tools_that_a_call_adds_and_removes_have_changed_when_it_ends(
+    ours: Make, free_port: int, log: Log, is_over_http: bool
+) -> None:
+    with listening(free_port) if is_over_http else nullcontext():
+        played = at(free_port) if is_over_http else ours()
+        async with played.lifespan():
+            await log.until("mcp_server_ready")
+            before = played.server.state.tool_names
+            # Many times, because over HTTP a change is reported on another connection than the result.
+            for number in range(10):
+                await played.call("grow", description=f"Number {number}.")
+                assert (await played.call("grown")).data == {"result": "here"}
+                assert played.tool("grown").description == f"Number {number}."
+                await played.call("shrink")
+                assert played.server.state.tool_names == before
+
+
 async def test_a_server_that_wants_a_key_gets_it_in_its_headers_or_says_what_to_do(free_port: int, log: Log) -> None:
     with listening(free_port, OUR_TOKEN="open-sesame"):
         far = at(free_port, Authorization="Bearer open-sesame")
@@ -71,6 +89,12 @@ async def test_a_server_that_wants_a_key_gets_it_in_its_headers_or_says_what_to_
         async with at(free_port, Authorization="Bearer wrong-word").lifespan():
             await log.until("mcp_server_lost", reason="ConnectionRefusedError: it answered HTTP 401: check its headers")
     assert "open-sesame" not in str(log.lines)
+
+
+async def test_server_that_forbids_the_list_of_its_resources_keeps_its_tools(free_port: int, log: Log) -> None:
+    with listening(free_port, OUR_FORBIDDEN="resources/list"):
+        async with at(free_port).lifespan():
+            await log.until("mcp_server_ready")
 
 
 async def test_too_large_answer_is_not_read_completely(shared_port: int, log: Log) -> None:

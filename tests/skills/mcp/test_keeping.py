@@ -20,7 +20,7 @@ async def test_the_process_is_gone_when_the_lifespan_ends_and_the_skill_can_be_s
             pid = await played.pid()
             assert is_alive(pid)
             running = played.server.state
-            assert (running.status, running.tools) == ("ready", 11)
+            assert (running.status, running.tools) == ("ready", 12)
         assert not is_alive(pid)
         assert played.server.state == McpState("stopped", "", running.tool_names)
         with pytest.raises(ToolError, match="its tools work only in a running Callboard server"):
@@ -106,15 +106,6 @@ async def test_server_that_ends_at_a_message_before_initialize_is_used(plain: Ma
     async with played.lifespan():
         assert (await played.call("a")).text == "here"
     assert log.of("mcp_server_lost") == []
-
-
-async def test_new_tools_are_available_at_once(ours: Make, log: Log) -> None:
-    played = ours()
-    async with played.lifespan():
-        count = (await log.until("mcp_server_ready"))["tools"]
-        await played.call("grow")
-        assert (await log.until("mcp_server_ready"))["tools"] == count + 1
-        assert (await played.call("grown")).data == {"result": "here"}
 
 
 async def test_refused_list_ends_neither_calls_nor_tools_and_is_read_again(plain: Make, log: Log) -> None:

@@ -48,7 +48,7 @@ async def serving_notes(
     folder: Path, notes: Notes, *turns: list[Answer], oauth: Any = None, **settings: Any
 ) -> AsyncIterator[tuple[Service, OpenAIServer]]:
     """A server whose agent has the MCP server `far`, and the endpoint of its model, which takes these turns."""
-    far = Agent("scripted", skills=(McpServer("far", url=notes.url, oauth=oauth),))
+    far = Agent("scripted", skills=(McpServer("far", url=notes.url, oauth=oauth, trusted=True),))
     async with OpenAIServer([answer for turn in turns for answer in turn]) as model:
         settings |= {"model_base_url": model.base_url, "model": "m", "public_url": PUBLIC}
         async with serving(folder, far, **settings) as service:
@@ -95,6 +95,7 @@ async def test_each_user_signs_in_once_and_calls_run_with_their_own_token(tmp_pa
             assert (results(other), len(questions(other))) == (["bob@notes"], 1)
             again = await ask(service, "ada", None)
             assert (results(again), questions(again)) == (["ada@notes"], [])
+            assert "Read slowly." in str(model.requests[-1]["messages"][0])
 
 
 async def test_expired_token_is_refreshed_and_a_refused_refresh_asks_again(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from mcp_types import (
     ErrorData,
     Implementation,
     ServerNotification,
-    ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -37,6 +36,7 @@ from callboard.skills.mcp.messages import WatchedStream
 from callboard.skills.mcp.oauth import demands_token
 from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
+from callboard.skills.mcp.tasks import Tasks
 from callboard.text import storable_json
 
 REQUEST_SECONDS = 60.0
@@ -85,13 +85,8 @@ async def connect(
     """
 
     async def on_message(message: ServerNotification | Exception) -> None:
-        match message:
-            case ToolListChangedNotification():
-                signals.change_tools()
-            case Exception():
-                _log.debug("mcp_message_unreadable", server=declaration.name, error=type(message).__name__)
-            case _:
-                pass
+        if isinstance(message, Exception):
+            _log.debug("mcp_message_unreadable", server=declaration.name, error=type(message).__name__)
 
     async def on_question(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:  # noqa: ARG001 - the SDK names it
         return await elicit(params, declaration, signals)
@@ -103,9 +98,11 @@ async def connect(
         elicitation_callback=on_question,
         client_info=Implementation(name="callboard", version=__version__),
         cache=None,
+        extensions=[Tasks(declaration, signals)],
         mode=mode,
     )
     async with client, _listen_while_open(client, signals):
+        signals.session = client.session
         yield Session(declaration, client, signals)
 
 
@@ -172,7 +169,7 @@ async def _listen(client: Client, signals: Signals, begun: asyncio.Event) -> Non
             async with client.listen(tools_list_changed=True) as changes:
                 begun.set()
                 async for _ in changes:
-                    signals.change_tools()
+                    pass  # `WatchedStream` has seen it
         except SubscriptionLost:
             pass
         except (MCPError, TimeoutError):
@@ -193,14 +190,15 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
         response.stream = _CheckedBody(response.stream, response.headers)
         if signals.auth and demands_token(response):
             return  # `auth` sends the request again, or reports why it cannot
-        call = sent_call.get() if await _is_call(response.request) else None
+        is_call = await _is_call(response.request)
+        call = sent_call.get() if is_call else None
         if call is not None:
             call.has_session = MCP_SESSION_ID in response.request.headers
         if call is not None and call.has_session and await _is_session_forgotten(response):
             signals.forget(call)
         elif call is not None and response.status_code in _REQUEST_STATUSES:
             call.http_error = _describe_status(response)
-        elif response.status_code in (401, 403):
+        elif response.status_code in (401, 403) and not is_call:
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
 
     # No limit on reading, because streams of notifications are silent for hours. The executor limits calls.
@@ -211,8 +209,12 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
 
 
 async def _is_call(request: httpx2.Request) -> bool:
+    """Return whether a refusal of the request does not end the connection."""
+    if request.method != "POST":
+        return False
     # Read, because httpx2 gives the request after a redirect its body as a stream.
-    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") == "tools/call"
+    method: str = json.loads(await request.aread() or b"{}").get("method", "")
+    return method.startswith(("tools/call", "resources/", "tasks/"))
 
 
 def _describe_status(response: httpx2.Response) -> str:

@@ -15,6 +15,7 @@ from mcp_types import (
     ContentBlock,
     ErrorData,
     JSONRPCError,
+    JSONRPCNotification,
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
@@ -29,7 +30,12 @@ from callboard.text import storable_json
 MAX_SHOWN_CHARS = 1_000
 """The longest text that is shown from a block of an unknown type."""
 
-_OTHER_RESULTS = frozenset({"protocolVersion", "capabilities", "supportedVersions", "inputRequests"})
+_OTHER_RESULTS = frozenset(
+    {
+        *("protocolVersion", "capabilities", "supportedVersions", "inputRequests"),
+        *("resources", "resourceTemplates", "contents", "taskId"),
+    }
+)
 """The keys in results of requests other than calls. A result without any of them may be a call's."""
 
 _BLOCK: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
@@ -67,7 +73,10 @@ class WatchedStream:
             case SessionMessage(message=JSONRPCResponse(result=result) as answer) if "tools" in result:
                 answer.result = {**result, **await self._repair_list(result)}
             case SessionMessage(message=JSONRPCResponse(result=result) as answer) if not result.keys() & _OTHER_RESULTS:
-                answer.result = _repair_result(result)
+                answer.result = repair_result(result)
+            case SessionMessage(message=JSONRPCNotification(method="notifications/tools/list_changed")):
+                # Here, because the SDK may pass it on after the result of the call that has changed the tools.
+                self._signals.change_tools()
             case SessionMessage(message=JSONRPCError(id=None, error=error)):
                 self._signals.fail_only_call(error.message)
             case _:
@@ -136,7 +145,7 @@ def _repair_tool(given: object) -> dict[str, Any]:
     return {**tool, "name": given["name"], "inputSchema": clean_schema(given.get("inputSchema"))}
 
 
-def _repair_result(given: dict[str, Any]) -> dict[str, Any]:
+def repair_result(given: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a call with all its content. Content of an unknown type becomes text."""
     result = {key: given[key] for key in ("_meta", "resultType") if isinstance(given.get(key), dict | str)}
     unknown = given.keys() - {"_meta", "resultType", "content", "structuredContent", "isError"}

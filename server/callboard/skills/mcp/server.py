@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
 from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, NotSignedIn, Signals
 from callboard.skills.mcp.user_connections import UserConnections
+from callboard.skills.skill import quote
 
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
@@ -32,13 +33,18 @@ if TYPE_CHECKING:
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
-"""The time that Callboard's start waits for a server's tools. Tools of a slower server are added later."""
+"""The time that Callboard's start waits for a server's tools, and the end of a call for tools that it has changed.
+Tools of a slower server are added later."""
 
 STABLE_SECONDS = 60.0
 """After a connection of this length the pauses before a restart begin anew."""
 
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts, and the list is read once for all of them."""
+
+REPORT_SECONDS = 0.1
+"""The time that a report of a change may come after the result of the call over HTTP, where it has its own connection.
+Measured with the SDK's server: 5 ms."""
 
 RENEW_SECONDS = 20.0
 """The time that a call waits for a new session after the server has forgotten the old one."""
@@ -94,6 +100,8 @@ class RunningServer:
     ) -> None:
         self.declaration = declaration
         self.state = McpState()
+        self.instructions = ""
+        """The instructions of a trusted server for the model, as it sent them last."""
         self._first_pause_seconds = first_pause_seconds
         self._longest_pause_seconds = longest_pause_seconds
         self._tools: tuple[Tool, ...] = ()
@@ -101,6 +109,7 @@ class RunningServer:
         """The latest list, and the tools that were left out of it with the reasons."""
         self._session: Session | None = None
         self._signals = Signals()
+        self._reading = asyncio.Lock()
         self._ready_since: float | None = None
         self._next_start = 0.0
         self._mode: Literal["auto", "legacy"] = "auto"
@@ -123,6 +132,15 @@ class RunningServer:
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool of this name in the latest list, None if there is none."""
         return next((tool for tool in self._tools if tool.name == name), None)
+
+    def prompt(self) -> str:
+        """Return the server's instructions as a part of the system prompt, "" if there are none."""
+        if not self.instructions:
+            return ""
+        return (
+            f"The MCP server '{self.declaration.name}' says how to use its tools, {self.declaration.prefix}_…, in the "
+            f"JSON string below. Its words hold for these tools only.\n{quote(self.instructions)}"
+        )
 
     def list_conditions(self) -> tuple[str, ...]:
         """Return a line about its state, for example `files: ready, 4 tools`, and its notes."""
@@ -164,14 +182,14 @@ class RunningServer:
         fingerprint = tool and tool.fingerprint
         for _ in range(2):
             session = await self._wait_for_session()
-            if tool and tool.fingerprint != fingerprint:
+            if not context.task_id and tool and tool.fingerprint != fingerprint:
                 # The user may have allowed the call of the tool as it was before the new session.
                 raise ToolError(
                     f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
                     "again if it still fits."
                 )
             try:
-                return await session.call(tool_name, arguments, context)
+                result = await session.call(tool_name, arguments, context)
             except NotSignedIn:
                 if self._parent or self.declaration.oauth.is_own:
                     raise
@@ -180,7 +198,22 @@ class RunningServer:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
+            else:
+                await self._await_new_tools(session, context)
+                return result
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
+
+    async def _await_new_tools(self, session: "Session", context: ToolContext) -> None:
+        """Read the list of tools if the call has changed it, so that the model's next request has the new list."""
+        from callboard.skills.mcp.connection import CONNECTION_ERRORS
+
+        # Without the call's time limit, because its result would be lost.
+        with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(FIRST_TOOLS_SECONDS):
+            tools = session.client.server_capabilities.tools
+            if self.declaration.url and tools and tools.list_changed and not self._signals.tools_changed:
+                await anyio.sleep(REPORT_SECONDS)
+            if self._session is session:
+                await self._read_changed_tools(session)
 
     async def _wait_for_session(self) -> "Session":
         """Return the open session, after a forgotten one has been replaced. Raises `ToolError` if there is none."""
@@ -270,9 +303,8 @@ class RunningServer:
         read_at = time.monotonic()
         while not signals.end_reason:
             if signals.tools_changed:
-                signals.tools_changed = False
                 was_quiet = time.monotonic() - read_at > STABLE_SECONDS
-                is_news = await self._try_read_tools(session)
+                is_news = await self._read_changed_tools(session)
                 started_or_failed.set()
                 # Some servers report a change after each reading: https://github.com/microsoft/aspire/issues/14375
                 pause = CHANGE_PAUSE_SECONDS if is_news or was_quiet else min(2 * pause, self._longest_pause_seconds)
@@ -291,22 +323,29 @@ class RunningServer:
                 while signals.awaits_answers:
                     await signals.wait()
 
-    async def _try_read_tools(self, session: "Session") -> bool:
-        """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""
+    async def _read_changed_tools(self, session: "Session") -> bool:
+        """Read the list of tools unless it is current, and return whether it has changed.
+
+        If it cannot be read, it is read again later.
+        """
         from mcp import MCPError
 
         from callboard.skills.mcp.session import means_lost_session
 
-        try:
-            return await self._read_tools(session)
-        except MCPError as error:
-            if self._session is None or means_lost_session(error):
-                raise
-            # The tools of the last list and the running calls go on.
-            reason = clean_text(self.declaration.hide(_describe_error(error)))
-            _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
-            self._signals.change_tools()
-            return False
+        async with self._reading:
+            if not self._signals.tools_changed:
+                return False
+            self._signals.tools_changed = False
+            try:
+                return await self._read_tools(session)
+            except BaseException as error:
+                self._signals.change_tools()
+                if not isinstance(error, MCPError) or self._session is None or means_lost_session(error):
+                    raise
+                # The tools of the last list and the running calls go on.
+                reason = clean_text(self.declaration.hide(_describe_error(error)))
+                _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
+                return False
 
     async def _read_tools(self, session: "Session") -> bool:
         """Read the list of tools, and return whether it has changed."""
@@ -314,12 +353,15 @@ class RunningServer:
         signals.left_out.clear()
         listed = await session.list_tools()
         read = (listed, [*signals.left_out])
+        if self.declaration.trusted:
+            self.instructions = clean_text(self.declaration.hide(session.client.instructions or ""))
         if self._session is session and read == self._read:
             return False
         self._read = read
         self._offer(listed, signals.leave_out)
         if parent := self._parent:
             signals.asker = None
+            parent.instructions = self.instructions
             parent._listed |= {tool.name: tool for tool in listed}
             parent._offer(parent._read[0], lambda *_: None)
         self._session = session

@@ -5,10 +5,11 @@ Texts and pictures in a result are shown. Other content is described in words.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
+import anyio
 import structlog
 from mcp import Client, MCPError
 from mcp_types import (
@@ -23,6 +24,7 @@ from mcp_types import (
     ResourceLink,
     TextContent,
     TextResourceContents,
+    ToolAnnotations,
 )
 from mcp_types import Tool as McpTool
 from pydantic_core import from_json, to_json
@@ -34,14 +36,17 @@ from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
 from callboard.skills.mcp.signals import ForgottenSession, NotSignedIn, Signals
+from callboard.skills.mcp.tasks import LOST, UNEXPLAINED, Tasks
+
+READ_RESOURCE = "resources/read"
+"""The protocol's method, and the server's own name of the tool that calls it."""
+
+RESOURCE_LIST_SECONDS = 2.0
+"""The time for a server to list its resources. Its tools wait for this list, so it is less than the time for theirs."""
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
 
-MAX_REPORTS = 200
-"""The limit of progress reports of a call. Each is an event and a row in the database."""
-
-MAX_REPORT_CHARS = 500
 MAX_PAGES = 100
 
 MAX_RESULT_CHARS = 100_000
@@ -49,14 +54,15 @@ MAX_RESULT_CHARS = 100_000
 
 MAX_ERROR_CHARS = 4_000
 
+_READER = McpTool(
+    name=READ_RESOURCE,
+    title="Read a resource",
+    description="Reads a resource of this server by its URI, for example the URI of a link in a result.",
+    input_schema={"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]},
+    annotations=ToolAnnotations(read_only_hint=True),
+)
+
 _log = structlog.get_logger(__name__)
-
-_UNEXPLAINED = "Server returned an error response"
-"""The SDK's message for an unsuccessful HTTP status without a JSON-RPC body."""
-
-_LOST = ("Connection closed", "SSE stream ", _UNEXPLAINED)
-"""The SDK's messages for a broken connection, and for a gateway's status, which usually means a restart.
-Their code, -32000, is also used by many servers for their own errors."""
 
 _SERVER_CODES = range(-32099, -31999)
 """JSON-RPC's codes for errors of servers."""
@@ -85,8 +91,11 @@ class Session:
     signals: Signals
 
     async def list_tools(self) -> list[McpTool]:
-        """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions."""
-        listed: list[McpTool] = []
+        """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions.
+
+        The first tool reads resources, if the server has any.
+        """
+        listed = [_READER] if await self._has_resources() else []
         names: set[str] = set()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -106,6 +115,20 @@ class Session:
                 break
         return listed
 
+    async def _has_resources(self) -> bool:
+        # Many servers declare the capability and have none.
+        if self.client.server_capabilities.resources and not self.signals.has_resources:
+            with suppress(MCPError, ValueError), anyio.move_on_after(RESOURCE_LIST_SECONDS):
+                self.signals.has_resources = bool(
+                    (await self.client.list_resources()).resources
+                    or (await self.client.list_resource_templates()).resource_templates
+                )
+        return self.signals.has_resources
+
+    async def _read_resource(self, uri: str) -> CallToolResult:
+        contents = (await self.client.read_resource(uri)).contents
+        return CallToolResult(content=[EmbeddedResource(resource=one) for one in contents])
+
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
 
@@ -113,20 +136,22 @@ class Session:
         """
         name = self.declaration.name
         hide = self.declaration.hide
-        numbers = count(1)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if next(numbers) > MAX_REPORTS:
-                return
             percent = 100 * progress / total if total and total > 0 else None
             text = message or (f"{progress:g}" if percent is None else "")
-            await context.status("processing", hide(text)[:MAX_REPORT_CHARS], progress=percent)
+            await sent.report(hide(text), percent)
 
         with self.signals.calling(context) as sent, sent.scope:
             try:
-                result = await self.client.call_tool(
-                    tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
-                )
+                if context.task_id:
+                    result = await Tasks(self.declaration, self.signals).follow(context.task_id)
+                elif tool_name == READ_RESOURCE and self.signals.has_resources:
+                    result = await self._read_resource(str(arguments["uri"]))
+                else:
+                    result = await self.client.call_tool(
+                        tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
+                    )
             except MCPError as error:
                 if sent.sign_in_reason:
                     raise NotSignedIn(name, sent.sign_in_reason) from error
@@ -143,6 +168,10 @@ class Session:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
                 raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
+            has_link = any(isinstance(block, ResourceLink) for block in result.content)
+            if has_link and self.client.server_capabilities.resources and not self.signals.has_resources:
+                self.signals.has_resources = True
+                self.signals.change_tools()
             return read_result(name, result, hide)
         reason = truncate(hide(sent.stray_error), MAX_ERROR_CHARS)
         raise ToolError(f"The MCP server '{name}' reported an error that is probably about this call: {reason}")
@@ -150,13 +179,13 @@ class Session:
     def _to_tool_error(self, error: MCPError, http_error: str) -> ToolError:
         """Return an error of a call for the model, and end the connection if it is lost."""
         name = self.declaration.name
-        if http_error and error.message.startswith(_UNEXPLAINED):
+        if http_error and error.message.startswith(UNEXPLAINED):
             if http_error.startswith("HTTP 500"):
                 # Servers that raise an exception for an unknown session answer the list in the same way.
                 self.signals.change_tools()
             return ToolError(f"The MCP server '{name}' answered the call with {self.declaration.hide(http_error)}")
         message = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
-        if error.message.startswith(_LOST):
+        if error.message.startswith(LOST):
             self.signals.end("the connection was lost during a call")
             return ToolError(
                 f"The connection to the MCP server '{name}' was lost during this call ({message}), which may have been "
@@ -172,7 +201,7 @@ class Session:
 
 def means_lost_session(error: MCPError) -> bool:
     """Return whether the server cannot be reached any more, or no longer knows the session, by its answer to a list."""
-    return error.message.startswith((*_LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
+    return error.message.startswith((*LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
 
 
 def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:

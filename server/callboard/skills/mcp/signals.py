@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING
 
 import anyio
@@ -13,6 +14,8 @@ from callboard.calls import ToolContext
 from callboard.errors import ToolError
 
 if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+
     from callboard.skills.mcp.oauth import Authorization
 
 ENDED = "it ended"
@@ -32,6 +35,12 @@ class NotSignedIn(ToolError):
         super().__init__(f"Not run: the MCP server '{server}' demands a sign-in: {reason}.")
 
 
+MAX_REPORTS = 200
+"""The limit of progress reports of a call. Each is an event and a row in the database."""
+
+MAX_REPORT_CHARS = 500
+
+
 @dataclass(eq=False, slots=True)
 class SentCall:
     """A call that the server has not answered yet."""
@@ -49,6 +58,12 @@ class SentCall:
     """An error of the server that names no request, while this was the only call."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancelled if the server cannot answer the call any more."""
+    _reports: Iterator[int] = field(default_factory=lambda: count(1))
+
+    async def report(self, message: str, percent: float | None = None) -> None:
+        """Report progress as a status of the call, up to `MAX_REPORTS` times."""
+        if next(self._reports) <= MAX_REPORTS:
+            await self.context.status("processing", message[:MAX_REPORT_CHARS], progress=percent)
 
 
 sent_call: ContextVar[SentCall | None] = ContextVar("callboard_mcp_sent_call", default=None)
@@ -75,6 +90,12 @@ class Signals:
 
     sign_in_reason: str = ""
     """Why there is no token for a request that belongs to no call; "" if none was missing."""
+
+    has_resources: bool = False
+    """Whether the server has listed a resource, or a result had a link to one."""
+
+    session: "ClientSession | None" = None
+    """The latest connection, which a call that follows a task uses after the end of its own; None while it opens."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""
@@ -146,6 +167,7 @@ class Signals:
 
     def begin(self) -> None:
         """Reset the state for a new connection."""
+        self.session = None
         self.tools_changed = True
         self.is_forgotten = False
         self.end_reason = ""

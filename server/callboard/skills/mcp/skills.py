@@ -39,7 +39,8 @@ class McpServer(Skill):
         headers: The headers of all HTTP requests.
         confirm: The tools that need the user's approval. `Agent(confirm=("files_*",))` sets it for one agent.
         timeout_seconds: The time limit of a call.
-        trusted: The server's hint that a tool only reads is believed, which `confirm="unless_read_only"` needs.
+        trusted: The server's hint that a tool only reads is believed, which `confirm="unless_read_only"` needs, and the
+            model gets the server's instructions.
         include_tools: Only these tools are offered, by the server's own names; `*` stands for any text.
         exclude_tools: These tools are not offered, also if they are included.
         oauth: How tokens for a `url` are got: `client_id`, `client_secret`, `scopes`, `issuer` and `grant_type`. By
@@ -106,7 +107,7 @@ class McpServer(Skill):
     async def _run(self, services: Services) -> AsyncIterator[SkillState]:
         server = RunningServer(self.declaration, sign_ins=services.sign_ins)
         async with server.lifespan():
-            yield SkillState(tools=server.tools, conditions=server.list_conditions)
+            yield SkillState(tools=server.tools, prompt_fragment=server.prompt, conditions=server.list_conditions)
 
 
 class McpSettings(SkillSettings):
@@ -161,6 +162,7 @@ class McpServers(Skill):
             running = await asyncio.gather(*opening)
             yield SkillState(
                 tools=lambda: tuple(tool for skill in running for tool in skill.current_tools()),
+                prompt_fragment=lambda: "\n\n".join(filter(None, (skill.current_prompt() for skill in running))),
                 conditions=lambda: (
                     *(line for skill in running for line in skill.current_conditions()),
                     *(f"left out: {problem}" for problem in problems),
