@@ -23,7 +23,7 @@ from starlette.routing import Route
 import callboard.agents.builtin  # noqa: F401 - whose skills have settings
 from callboard import _metrics, _openai
 from callboard._bundled_files import load_bundled_module
-from callboard.http import run_routes, stored_routes
+from callboard.http import run_routes, sign_in_routes, stored_routes
 from callboard.settings import settings_classes, variable_of
 from callboard_protocol.events import EVENT_CLASSES, EVENT_TYPES
 
@@ -38,6 +38,7 @@ IN_WORDS = {"data_dir": "`~/.local/share/callboard`"}
 ROUTES = (
     ("Runs, waiting approvals, agents and health", run_routes.ROUTES),
     ("Stored data", stored_routes.ROUTES),
+    ("Signing in to MCP servers", sign_in_routes.ROUTES),
     ("OpenAI's API", _openai.ROUTES),
     ("Metrics", _metrics.ROUTES),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callboard._keys import make_api_key, read_api_key
+from callboard._keys import make_api_key, make_token_key, read_api_key
 from callboard.errors import SettingsError
 from callboard.settings import load_settings, make_server_key
 from tests.processes import COMMAND, environment, run, serving
@@ -59,6 +59,15 @@ def test_an_untrusted_file_raises_an_error_with_advice(tmp_path: Path, content: 
         with pytest.raises(SettingsError, match=words) as caught:
             use(tmp_path)
         assert "callboard key" in str(caught.value)
+
+
+@pytest.mark.parametrize(("content", "rights", "words"), [("", 0o600, "holds no key"), ("k" * 43, 0o640, "chmod 600")])
+def test_untrusted_key_of_tokens_is_an_error(tmp_path: Path, content: str, rights: int, words: str) -> None:
+    file = tmp_path / "token_key"
+    file.write_text(content)
+    file.chmod(rights)
+    with pytest.raises(SettingsError, match=f"{words}.*CALLBOARD_TOKEN_KEY"):
+        make_token_key(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_setting(tmp_path: Path) -> None:

@@ -112,11 +112,11 @@ def test_a_setting_that_needs_another_names_it(
 
 def test_every_key_token_and_password_in_an_address_is_a_secret() -> None:
     names = [name for name in known_settings() if name.endswith(("_key", "_token"))]
-    variables = {f"CALLBOARD_{name.upper()}": f"the {name}" for name in names}
+    variables = {f"CALLBOARD_{name.upper()}": f"the value of the setting {name}" for name in names}
     assert len(names) >= 7
     assert sorted(secrets_in(variables)) == sorted(variables.values())
     settings = [
-        kind.model_validate({name: f"the {name}" for name in names if name in kind.model_fields})
+        kind.model_validate({name: f"the value of the setting {name}" for name in names if name in kind.model_fields})
         for kind in settings_classes()
     ]
     assert not any(secret in repr(settings) for secret in variables.values())

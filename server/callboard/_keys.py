@@ -1,5 +1,6 @@
-"""The server's own API key, in a file in the data folder that only its owner can read."""
+"""The server's own keys, in files in the data folder that only its owner can read."""
 
+import errno
 import os
 import secrets
 from pathlib import Path
@@ -8,6 +9,7 @@ from callboard._private_files import create_private_file, make_private_folder, r
 from callboard.errors import SettingsError
 
 KEY_FILE = "api_key"
+TOKEN_KEY_FILE = "token_key"  # noqa: S105 - the name of the file
 KEY_BYTES = 32
 
 
@@ -16,12 +18,9 @@ def make_api_key(data_dir: Path) -> str:
 
     Raises `SettingsError` if the file cannot be written, or exists and cannot be used.
     """
-    folder = data_dir.expanduser()
-    file = folder / KEY_FILE
+    file = data_dir.expanduser() / KEY_FILE
     try:
-        if not file.exists():
-            make_private_folder(folder)
-            _put_key(file, folder / f".{KEY_FILE}.{secrets.token_hex(8)}")
+        _make_key(file)
     except OSError as error:
         raise SettingsError(
             f"the API key cannot be written to {file} ({error.strerror}): set CALLBOARD_DATA_DIR to a folder that the "
@@ -50,7 +49,31 @@ def read_api_key(data_dir: Path) -> str | None:
     return text
 
 
-def _put_key(file: Path, draft: Path) -> None:
+def make_token_key(data_dir: Path) -> str:
+    """Return the key in the folder's `token_key`, which encrypts users' tokens; make it first if there is none.
+
+    Raises `SettingsError`.
+    """
+    file = data_dir.expanduser() / TOKEN_KEY_FILE
+    try:
+        _make_key(file)
+        key = read_private_file(file).strip()
+        if len(key) < KEY_BYTES:
+            raise OSError(errno.EINVAL, "it holds no key")  # noqa: TRY301 - as if it could not be read
+    except OSError as error:
+        raise SettingsError(
+            f"the key of users' tokens in {file} cannot be used ({error.strerror}): restore it; or delete it, after "
+            "which users sign in again; or set CALLBOARD_TOKEN_KEY"
+        ) from error
+    return key
+
+
+def _make_key(file: Path) -> None:
+    """Write a new key to the file if there is none. Raises `OSError`."""
+    if file.exists():
+        return
+    make_private_folder(file.parent)
+    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     with os.fdopen(create_private_file(draft), "w", encoding="ascii") as new:
         new.write(secrets.token_urlsafe(KEY_BYTES) + "\n")
     try:

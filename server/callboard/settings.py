@@ -236,7 +236,16 @@ class Settings(BaseSettings):
     result_link_seconds: float = Field(
         default=0, ge=0, description="How long a link to the whole of a truncated result is valid; 0: no links"
     )
-    public_url: str | None = Field(default=None, description="Address of this server for browsers, in those links")
+    public_url: str | None = Field(
+        default=None,
+        description="Address of this server for browsers: in those links, and where they return after a sign-in at an "
+        "MCP server (unset: `http://` with `HOST` and `PORT`)",
+    )
+    token_key: SecretStr | None = Field(
+        default=None,
+        description="Key that encrypts the users' tokens for MCP servers, at least 32 characters, the same for all "
+        "servers of a PostgreSQL, which need it; unset: a key in the file `token_key` in `DATA_DIR`",
+    )
     max_runs: int = Field(
         default=100, ge=1, description="Maximum number of open runs; more wait, then are answered with 429"
     )
@@ -317,10 +326,10 @@ class Settings(BaseSettings):
     def _read_hosts(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_read_host(value) for value in values)
 
-    @field_validator("open_webui_jwt_secret")
+    @field_validator("open_webui_jwt_secret", "token_key")
     @classmethod
     def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
-        # Anyone with a token could guess a shorter secret.
+        # Anyone with a token, or with the database, could guess a shorter secret.
         if value is not None and len(value.get_secret_value().encode()) < MIN_SECRET_BYTES:
             raise ValueError(f"must have at least {MIN_SECRET_BYTES} characters: `openssl rand -hex 32` makes one")
         return value

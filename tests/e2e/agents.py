@@ -15,7 +15,7 @@ from callboard import Agent, Skill, Tool, ToolContext, ToolError, ToolResult, re
 from callboard.agents import RunContext
 from callboard.models import ModelDelta, ModelRequest, ScriptedModel, TextDelta, ToolCallDelta
 from callboard.models.scripted import task_answer
-from callboard.skills import Planning
+from callboard.skills import McpServer, Planning
 from callboard_protocol import Event, Message, Reasoning, ToolCallComplete, ToolCallStart
 from examples.demo import paint_dusk
 from tests.gates import wait_at_gate
@@ -153,6 +153,8 @@ library = Skill(
     tools=(look_up, read_book, borrow_book, search_shelves, walk, listen, sell, mail, reserve),
 )
 register(Agent("librarian", "Looks words and books up.", (library,), name="Librarian", prompt="You are a librarian."))
+if (notes := FOLDER / "notes").is_file():
+    register(Agent("reader", "Reads notes.", (McpServer("notes", url=notes.read_text()),)))
 register(Agent("keeper", "Uses what is attached in Open WebUI."))
 register(Agent("collector", "Uses all of Open WebUI's tools.", openwebui_tools="all"))
 

@@ -21,6 +21,7 @@ from service import Service, free_port
 from tests.browsers import open_browser
 from tests.e2e.open_webui_page import Chat
 from tests.e2e.server import START_SECONDS, Script, Server
+from tests.fakes.mcp_oauth import Notes
 from tests.fakes.openai_server import OpenAIServer
 from tests.gates import Gate
 
@@ -77,11 +78,22 @@ def open_webui(version: str, artifacts: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def started_server(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+async def notes() -> AsyncIterator[Notes]:
+    """An MCP server that its users sign in to."""
+    async with Notes().running() as notes:
+        yield notes
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def started_server(
+    notes: Notes, artifacts: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Server]:
     """A Callboard server with all agents of the tests."""
     script = Script()
     async with OpenAIServer(script) as endpoint:
-        server = Server(tmp_path_factory.mktemp("callboard"), free_port(), KEY, endpoint, script)
+        data = tmp_path_factory.mktemp("callboard")
+        (data / "notes").write_text(notes.url)
+        server = Server(data, free_port(), KEY, endpoint, script)
         with running(server.service, START_SECONDS, artifacts):
             yield server
 

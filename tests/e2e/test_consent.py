@@ -12,6 +12,7 @@ from tests.e2e.conftest import OpenWebUI
 from tests.e2e.open_webui_page import TIMEOUT_MS, Chat, Form, Question
 from tests.e2e.server import NASTY_PLAY, START_SECONDS, Server
 from tests.e2e.test_restarts import killed, user_id, wait_until
+from tests.fakes.mcp_oauth import Notes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300, func_only=True)]
 
@@ -272,3 +273,25 @@ async def press(chat: Chat, server: Server, name: str) -> None:
             await button.click()
     finally:
         server.endpoint.may_answer.set()
+
+
+async def test_a_user_signs_in_to_an_mcp_server_in_a_tab_that_the_question_opens(
+    chat: Chat, pipe: str, server: Server, notes: Notes
+) -> None:
+    context = chat.page.context
+    await context.add_cookies([{"name": "account", "value": "ada@notes", "url": notes.authorization.issuer}])
+    form = Form(chat)
+    await chat.open(f"{pipe}.reader")
+    await chat.send("use notes_sign_in")
+    await form.wait("Sign in to notes")
+    await chat.screenshot("sign-in")
+    async with context.expect_page() as opened:
+        await form.window.get_by_role("link").click()
+    tab = await opened.value
+    await expect(tab.get_by_text("If you are somebody else")).to_be_visible(timeout=TIMEOUT_MS)
+    await tab.screenshot(path=chat.artifacts / "sign-in-back.png")
+    await tab.get_by_role("link", name="Continue as").click()
+    await expect(tab.get_by_text("go on in the chat")).to_be_visible(timeout=TIMEOUT_MS)
+    await chat.wait_until_finished()
+    await chat.ask("use notes_whoami")
+    assert server.turns[-1].results == ["ada@notes"]

@@ -43,6 +43,7 @@ def wanted(file_id: str) -> dict[tuple[str, str], Wanted]:
         ("GET", "/health"): Wanted("GET", "/health"),
         ("GET", "/ready"): Wanted("GET", "/ready"),
         ("GET", "/metrics"): Wanted("GET", "/metrics"),
+        ("GET", "/oauth/callback"): Wanted("GET", "/oauth/callback?state=s&code=c"),
         ("GET", "/v1/models"): Wanted("GET", "/v1/models"),
         ("GET", "/v1/models/{agent_id:path}"): Wanted("GET", "/v1/models/scripted"),
         ("GET", "/v1/responses/{response_id}"): Wanted("GET", "/v1/responses/resp_kept"),

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from callboard import Agent, Skill, tool
+from callboard import Agent, RunContext, Skill, ToolContext, tool
 from callboard.errors import RunLost
 from callboard.storage import Store
 from callboard.storage.values import StoredFrame, StoredRun
@@ -26,6 +26,7 @@ from callboard_protocol import (
     Message,
     ToolCallComplete,
     ToolCallStart,
+    ToolStatus,
 )
 from tests.fakes.openai_server import OpenAIServer, call, chunks, finish
 from tests.processes import serving as forked
@@ -150,6 +151,39 @@ async def test_a_released_run_can_be_taken_by_any_server_and_its_owner_cannot_wr
         assert taken.losses == 1
 
 
+@dataclass(frozen=True)
+class Going(ScriptedAgent):
+    on_owner_loss: str = "continue"
+
+
+async def test_stopped_tool_knows_whether_another_server_calls_it_again(tmp_path: Path) -> None:
+    left: list[bool] = []
+
+    @tool
+    async def paint(context: ToolContext) -> str:
+        """Paint."""
+        await context.keep_task("task")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.append(context.is_left())
+        return "painted"
+
+    async def script(context: RunContext) -> AsyncIterator[Event]:
+        yield Message(content="Well. ")
+        await context.call(paint, {})
+
+    paints = Agent("scripted", skills=(Skill("art", "Paints.", tools=(paint,)),), model=FakeModel([Call("paint")]))
+    for agent in (paints, Going(script)):
+        async with serving(tmp_path / type(agent).__name__, agent, drain_seconds=0) as service:
+            async with service.client.stream("POST", "/v1/runs", json=body()) as response:
+                async for _, event in numbered(response):
+                    if isinstance(event, ToolStatus):
+                        stopping = asyncio.create_task(service.app.stop())
+            await stopping
+    assert left == [True, False]
+
+
 async def test_a_run_that_is_stored_incompletely_ends_with_an_error(tmp_path: Path, database: Path) -> None:
     going_on = asyncio.Event()
 
@@ -158,10 +192,6 @@ async def test_a_run_that_is_stored_incompletely_ends_with_an_error(tmp_path: Pa
         await going_on.wait()
         yield Message(content="And so on. ")
         await asyncio.Event().wait()
-
-    @dataclass(frozen=True)
-    class Going(ScriptedAgent):
-        on_owner_loss: str = "continue"
 
     url = f"sqlite+aiosqlite:///{database}"
     async with serving(tmp_path, Going(script), drain_seconds=0, database_url=url) as service:

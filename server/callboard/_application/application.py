@@ -40,6 +40,7 @@ from callboard.agents import AgentLike
 from callboard.agents.declarations import check_model
 from callboard.agents.registry import Registry
 from callboard.calls import Services
+from callboard.calls.sign_ins import SignIns
 from callboard.errors import CallboardError
 from callboard.http.app import build_routes, wrap_with_gate
 from callboard.http.auth import UNNAMED_KEY, Authenticate, UserVerifier, api_key
@@ -229,7 +230,7 @@ async def _open(
         closing.push_async_callback(store.close)
         await store.start()
         closing.push_async_callback(board.model.aclose)
-        services = Services(store, board.model, board.redaction)
+        services = Services(store, board.model, board.redaction, SignIns(store, settings))
         agents = await closing.enter_async_context(board.agents.open(services))
         if interrupted := await store.close_interrupted_calls():
             _log.warning("calls_interrupted_by_last_stop", calls=interrupted)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import structlog
 from pydantic_core import from_json, to_json
 
-from callboard.calls.context import give_no_answer
+from callboard.calls.context import do_nothing
 from callboard.calls.executor import error_text
 from callboard.calls.tool import Tool
 from callboard.errors import ToolDenied, ToolError, ToolNotAnswered, ToolNotAsked
@@ -167,7 +167,7 @@ class Approval:
     """
 
     patterns: Sequence[str] = ()
-    answer_to: AnswerTo = give_no_answer
+    answer_to: AnswerTo = do_nothing
     text_calls: TextCalls = "ask"
     can_ask: bool = True
     was_asked: Callable[[InputRequest], bool] = lambda _: True

@@ -333,7 +333,7 @@ class CallContext:
     `sources` numbers the sources of the turn. `services` are for the tools that come with the server. `redaction` has
     the secrets that are removed from events, rows, logs and requests to models; tools add to it. `allowances` limit the
     calls of some tools. The runner adds to `begun` the id of each call that starts, and to `left_running` the id of
-    each call that was stopped while its tool could not be. `is_left` says whether another server continues the run.
+    each call that was stopped while its tool could not be. `is_left` says whether another server continues the calls.
     """
 
     chat_id: str | None = None

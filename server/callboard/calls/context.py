@@ -23,6 +23,7 @@ from callboard_protocol import InputRequest, User
 
 if TYPE_CHECKING:
     # Not at run time: the file of an agent imports this module, and must not load a database library.
+    from callboard.calls.sign_ins import SignIns
     from callboard.models import ChatModel
     from callboard.storage import Store
 
@@ -196,12 +197,8 @@ class CallClock:
                 timeout.reschedule(None if self._open_questions else when)
 
 
-async def keep_nothing(_: str) -> None:
-    """Do nothing, the default without a run."""
-
-
-async def give_no_answer(_: InputRequest) -> None:
-    """Return None, the default if there is no user to ask."""
+async def do_nothing(_: object) -> None:
+    """Return None, the default if there is no run to store a task for, or no user to ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +206,14 @@ class Services:
     """The parts of the running application that skills and tools may use.
 
     A skill's lifespan gets them, and a tool has them as `ToolContext.services`. `model` is the application's default
-    model. Secrets that are added to `redaction` are removed from logs, events and rows.
+    model. Secrets that are added to `redaction` are removed from logs, events and rows. `sign_ins` are those of users
+    at other services, None outside of a server.
     """
 
     store: "Store"
     model: "ChatModel"
     redaction: Redaction = field(default_factory=Redaction, repr=False)
+    sign_ins: "SignIns | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +226,7 @@ class ToolContext:
 
     A tool that starts a task at another service may store the task's id: `await context.keep_task(id)`. If another
     server continues the run, it calls the tool of an `Agent` again, with this `task_id`, which is empty otherwise. When
-    such a tool is cancelled, it cancels its task unless `is_left()`: then another server continues the run.
+    such a tool is cancelled, it cancels its task unless `is_left()`: then another server calls it again.
     """
 
     tool_call_id: str
@@ -240,9 +239,9 @@ class ToolContext:
     given_services: Services | None = field(default=None, repr=False)
     quotas: Quotas = field(default_factory=Quotas, repr=False)
     redaction: Redaction = field(default_factory=Redaction, repr=False)
-    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=give_no_answer, repr=False)
+    send_question: Callable[[InputRequest], Awaitable[Any]] = field(default=do_nothing, repr=False)
     clock: CallClock = field(default_factory=CallClock, repr=False)
-    keep_task: Callable[[str], Awaitable[None]] = field(default=keep_nothing, repr=False)
+    keep_task: Callable[[str], Awaitable[None]] = field(default=do_nothing, repr=False)
     task_id: str = ""
     is_left: Callable[[], bool] = field(default=lambda: False, repr=False)
     _question_numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False, repr=False)

@@ -8,13 +8,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Lifespan
 
-from callboard.http import run_routes, stored_routes
+from callboard.http import run_routes, sign_in_routes, stored_routes
 from callboard.http.auth import ApiKey, Authenticate, Authentication
 from callboard.http.errors import EXCEPTION_HANDLERS
 from callboard.http.gate import REQUEST_ID, Access, Gate
 from callboard.runs.links import Links
 
-ROUTES = [*run_routes.ROUTES, *stored_routes.ROUTES]
+ROUTES = [*run_routes.ROUTES, *stored_routes.ROUTES, *sign_in_routes.ROUTES]
 EXPOSED_HEADERS = (
     "Content-Disposition",
     "Retry-After",

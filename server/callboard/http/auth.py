@@ -4,7 +4,7 @@ A caller with a `user_id` may act for that user only. A request that names no us
 request that names another user is refused rather than answered for the caller's user: otherwise a service that sends
 Ada's question with Bob's token would store her words in his chats without noticing.
 
-Each request is checked before its route: its form, and its caller, except for `/health` and `/ready`.
+Each request is checked before its route: its form, and its caller, except for `OPEN_PATHS`.
 """
 
 import hmac
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from callboard._named_keys import KeysFile
+from callboard.calls.sign_ins import CALLBACK_PATH
 from callboard.errors import BodyRefused, RequestError, Unauthorized, UserRefused
 from callboard.http.errors import error_response
 from callboard.openwebui.signed_users import HEADER, read_signed_user
@@ -168,7 +169,7 @@ class UserVerifier:
 
 
 RESULT_PATH = "/v1/tool-calls/"
-OPEN_PATHS = frozenset({"/health", "/ready"})
+OPEN_PATHS = frozenset({"/health", "/ready", CALLBACK_PATH})
 METRICS_PATH = "/metrics"
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON = "application/json"

@@ -11,7 +11,7 @@ import structlog
 
 from callboard._formats import FormatChoice, answer_key
 from callboard._history import Replayed, RowChange, Turn, TurnRows, limit_tokens, replay
-from callboard.agents import AgentLike
+from callboard.agents import Agent, AgentLike
 from callboard.agents.agent import ignored_options
 from callboard.agents.context import TurnContext
 from callboard.calls import Services
@@ -262,7 +262,7 @@ class RunFactory:
             unfinished=conversation.unfinished,
             agent_id=request.agent,
             emit=recorder.record_whole,
-            is_left=lambda: log.is_leaving,
+            is_left=lambda: log.is_leaving and isinstance(spec.agent, Agent),
             take_messages=inputs.take_messages,
         )
 

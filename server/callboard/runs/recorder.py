@@ -383,12 +383,7 @@ class Recorder:
             key = self._inputs.find_answer_key(asked) if asked else None
             self._record_changes(call, step, step.data.arguments, key)
             return
-        if step.data.task_id:
-            throttle.flush()
-            self._send_status(step)
-            await self._wait_until_stored()
-            return
-        if step.data.message not in AGREED:
+        if step.data.message not in AGREED and not step.data.task_id:
             throttle.put(step)
             return
         throttle.flush()

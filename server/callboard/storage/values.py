@@ -44,6 +44,9 @@ OWN_CHAT_PREFIX = "own:"
 
 GRANTS = "approvals"
 """The namespace of the records of tools that users have allowed always in a chat. They are deleted with the chat."""
+TOKENS = "tokens"
+"""The namespace of the records of users' tokens for other services, which are encrypted and not exported."""
+
 DIGEST_CHARS = 40
 
 MESSAGE_PREFIX = "say:"

@@ -131,16 +131,18 @@ def pid() -> int:
 
 
 class Locked:
-    """Lets nobody in without the token of the environment."""
+    """Lets nobody in without the token of the environment, and forbids the method of the variable `OUR_FORBIDDEN`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = os.environ.get("OUR_TOKEN")
-        given = Headers(scope=scope).get("authorization") if scope["type"] == "http" else None
-        refused = token is not None and scope["type"] == "http" and given != f"Bearer {token}"
-        await (PlainTextResponse("no", 401) if refused else self._app)(scope, receive, send)
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        refused = token is not None and scope["type"] == "http" and headers.get("authorization") != f"Bearer {token}"
+        forbidden = os.environ.get("OUR_FORBIDDEN", "-") == headers.get("mcp-method")
+        answer = PlainTextResponse("no", 401 if refused else 403) if refused or forbidden else self._app
+        await answer(scope, receive, send)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Each request about a task is a line in the folder's file `log`. At each `tasks/get` the task is one step further. It
 goes on after a restart. A task ends when the folder has the file `finish`, after the answer to a question if it is
-`asking`, and with an error if it is `failing`.
+`asking`, whose first answer is lost, and with an error if it is `failing`.
 """
 
 import sys
@@ -36,6 +36,7 @@ class Tasks(Extension):
 
     def __init__(self) -> None:
         self.steps: Counter[str] = Counter()
+        self.updates: Counter[str] = Counter()
         self.answers: dict[str, dict[str, Any]] = {}
         self.cancelled: set[str] = set()
 
@@ -61,7 +62,7 @@ class Tasks(Extension):
         if task_id in self.cancelled:
             return self._show(task_id, "cancelled")
         if kind == "failing":
-            return self._show(task_id, "failed", error={"code": -32603, "message": "no bricks"})
+            return self._show(task_id, "failed", error={"code": None, "message": "Connection closed: no bricks"})
         if kind == "sampling":
             asks = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 9}}
             return self._show(task_id, "input_required", inputRequests={"what": asks})
@@ -74,7 +75,9 @@ class Tasks(Extension):
 
     async def _update(self, ctx: ServerRequestContext[Any, Any], params: Params) -> HandlerResult:
         self._log(ctx, "tasks/update", params.task_id)
-        self.answers[params.task_id] = params.input_responses or {}
+        self.updates[params.task_id] += 1
+        if self.updates[params.task_id] > 1:
+            self.answers[params.task_id] = params.input_responses or {}
         return {}
 
     async def _cancel(self, ctx: ServerRequestContext[Any, Any], params: Params) -> HandlerResult:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callboard.errors import AgentError, SettingsError
+from callboard.skills.mcp.declaration import OAuth
 from callboard.skills.mcp.server_file import read_server_file
 from callboard.skills.mcp.skills import McpServer, McpServers
 
@@ -50,6 +51,14 @@ def test_entries_of_other_clients_are_read(tmp_path: Path, monkeypatch: pytest.M
         ),
         ({"command": "x", "envFile": ".env"}, "mcpServers.bad: its envFile is not read; write the variables into env"),
         ("npx server", "mcpServers.bad: write an object"),
+        (
+            {"url": "http://a", "oauth": {"grantType": "client_credentials"}},
+            "mcpServers.bad: oauth with a clientSecret or client_credentials needs clientId, clientSecret and issuer",
+        ),
+        (
+            {"url": "http://a", "oauth": {"clientId": "a", "clientSecret": "b"}},
+            "mcpServers.bad: oauth with a clientSecret or client_credentials needs clientId, clientSecret and issuer",
+        ),
         ({"command": "x", "disabled": "maybe"}, "mcpServers.bad.disabled: Input should be a valid boolean"),
     ],
 )
@@ -169,6 +178,13 @@ def test_server_with_clashing_prefix_is_left_out(tmp_path: Path, names: list[str
 def test_a_declaration_in_code_is_checked_too(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(AgentError, match=said):
         McpServer(**fields)
+
+
+def test_oauth_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ITS_SECRET", "word")
+    client = {"clientId": "a", "clientSecret": "${ITS_SECRET}", "scopes": ["b"], "issuer": "https://c"}
+    read = read_server_file(written(tmp_path, a={"url": "http://a", "oauth": {**client, "callbackPort": 1}}))
+    assert [server.oauth for server in read.servers] == [OAuth("authorization_code", "a", "word", ("b",), "https://c")]
 
 
 async def test_server_can_be_probed_without_application(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ async def test_linked_resource_is_read_from_its_server_with_the_limits_of_result
     played = plain(listed("find"), results={"find": {"content": [link]}}, resources=contents, trusted=True)
     async with played.lifespan():
         assert [tool.name for tool in played.server.tools()] == ["plain_find"]
-        assert (await played.call("find")).text == "a <memo:///a> A memo. [plain_resources_read reads it]"
+        assert (await played.call("find")).text == "a <memo:///a> A memo."
         assert played.tool("resources_read").read_only
         read = await played.call("resources_read", uri="memo:///a")
         assert read.text == "memo:///a:\nits text\n\n[image, image/png, about 75018 bytes: the user sees it]"
@@ -245,12 +245,17 @@ async def test_linked_resource_is_read_from_its_server_with_the_limits_of_result
         assert (await played.call("resources_read", uri="http://127.0.0.1:9/")).text == shown
         assert len((await played.call("resources_read", uri="memo:///long")).text) < 100_200
         for uri, said in [
-            ("/etc/passwd", "'/etc/passwd' is not a URI"),
             ("memo:///c", "refused the call: there is no memo:///c"),
             ("memo:///broken", "returned an invalid result"),
         ]:
             with pytest.raises(ToolError, match=said):
                 await played.call("resources_read", uri=uri)
+
+
+async def test_tool_named_like_the_reader_of_resources_is_a_tool(plain: Make) -> None:
+    played = plain(listed("resources/read"), results={"resources/read": {"content": [{"type": "text", "text": "own"}]}})
+    async with played.lifespan():
+        assert (await played.call("resources_read")).text == "own"
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,12 @@ async def test_a_server_that_wants_a_key_gets_it_in_its_headers_or_says_what_to_
     assert "open-sesame" not in str(log.lines)
 
 
+async def test_server_that_forbids_the_list_of_its_resources_keeps_its_tools(free_port: int, log: Log) -> None:
+    with listening(free_port, OUR_FORBIDDEN="resources/list"):
+        async with at(free_port).lifespan():
+            await log.until("mcp_server_ready")
+
+
 async def test_too_large_answer_is_not_read_completely(shared_port: int, log: Log) -> None:
     far = at(shared_port)
     async with far.lifespan():
@@ -210,7 +216,7 @@ async def test_other_error_fails_call(status: int) -> None:
     ("status", "headers", "said"),
     [
         (429, {"Retry-After": "7"}, "HTTP 429 Too Many Requests: try again in 7 s"),
-        (401, {}, "HTTP 401 Unauthorized: check its headers"),
+        (403, {}, "HTTP 403 Forbidden: check its headers"),
     ],
 )
 async def test_http_error_for_one_call_fails_only_that_call(status: int, headers: Any, said: str) -> None:

@@ -107,7 +107,8 @@ async def test_tasks_are_followed_to_their_ends(tmp_path: Path, builder: Builder
     plain, asking, failing, sampling = (message["content"] for message in model.requests[1]["messages"][-4:])
     assert plain == "built here"
     assert asking == "built {'where': {'action': 'accept', 'content': {'town': 'Graz'}}}"
-    assert failing == "Error: The MCP server 'tasks' refused the call: no bricks"
+    ended = "Error: The MCP server 'tasks' ended the task of this call as failed: Connection closed: no bricks"
+    assert failing == ended
     assert "Input should be 'elicitation/create'" in sampling
     assert [event.tool_call_id for event in events if isinstance(event, InputRequest)] == ["c1"]
     assert [line.partition("-")[0] for line in builder.log() if line.startswith("tasks/cancel")] == [

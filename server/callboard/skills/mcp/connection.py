@@ -33,9 +33,10 @@ from callboard._version import __version__
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import elicit
 from callboard.skills.mcp.messages import WatchedStream
-from callboard.skills.mcp.session import READ_RESOURCE, Session
+from callboard.skills.mcp.oauth import demands_token
+from callboard.skills.mcp.session import Session
 from callboard.skills.mcp.signals import Signals, sent_call
-from callboard.skills.mcp.tasks import GET_TASK, Tasks
+from callboard.skills.mcp.tasks import Tasks
 from callboard.text import storable_json
 
 REQUEST_SECONDS = 60.0
@@ -101,6 +102,7 @@ async def connect(
         mode=mode,
     )
     async with client, _listen_while_open(client, signals):
+        signals.session = client.session
         yield Session(declaration, client, signals)
 
 
@@ -186,27 +188,33 @@ def _http_client(declaration: ServerDeclaration, signals: Signals) -> httpx2.Asy
             raise ConnectionRefusedError("it compresses its answers, although `Accept-Encoding: identity` forbids it")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _CheckedBody(response.stream, response.headers)
-        call = sent_call.get() if await _is_call(response.request) else None
+        if signals.auth and demands_token(response):
+            return  # `auth` sends the request again, or reports why it cannot
+        is_call = await _is_call(response.request)
+        call = sent_call.get() if is_call else None
         if call is not None:
             call.has_session = MCP_SESSION_ID in response.request.headers
         if call is not None and call.has_session and await _is_session_forgotten(response):
             signals.forget(call)
         elif call is not None and response.status_code in _REQUEST_STATUSES:
             call.http_error = _describe_status(response)
-        elif response.status_code in (401, 403):
+        elif response.status_code in (401, 403) and not is_call:
             raise ConnectionRefusedError(f"it answered HTTP {response.status_code}: check its headers")
 
     # No limit on reading, because streams of notifications are silent for hours. The executor limits calls.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     hooks: Mapping[str, list[Any]] = {"response": [guard]}
     headers = {**declaration.headers, "Accept-Encoding": "identity"}
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks=hooks)
+    return httpx2.AsyncClient(auth=signals.auth, headers=headers, timeout=timeout, event_hooks=hooks)
 
 
 async def _is_call(request: httpx2.Request) -> bool:
+    """Return whether a refusal of the request does not end the connection."""
+    if request.method != "POST":
+        return False
     # Read, because httpx2 gives the request after a redirect its body as a stream.
-    calls = ("tools/call", READ_RESOURCE, GET_TASK)
-    return request.method == "POST" and json.loads(await request.aread() or b"{}").get("method") in calls
+    method: str = json.loads(await request.aread() or b"{}").get("method", "")
+    return method.startswith(("tools/call", "resources/", "tasks/"))
 
 
 def _describe_status(response: httpx2.Response) -> str:

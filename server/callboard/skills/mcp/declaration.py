@@ -24,6 +24,38 @@ _SECRET_WORD = re.compile(rf"(?:{SECRET_NAME.pattern})\w*[\"']?\s*[=:]\s*[\"']?(
 
 
 @dataclass(frozen=True)
+class OAuth:
+    """How tokens for a server over HTTP are got.
+
+    Attributes:
+        grant_type: `authorization_code`: each user signs in. `client_credentials`: Callboard gets a token for itself.
+        client_id: The id of a registered client. By default Callboard registers one.
+        client_secret: The client's secret.
+        scopes: The scopes to ask for. By default the server names them.
+        issuer: The address of the authorization server, the only one that gets the client's secret.
+    """
+
+    grant_type: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scopes: tuple[str, ...] = ()
+    issuer: str = ""
+
+    def __post_init__(self) -> None:
+        # Without an issuer the MCP server would choose who gets the secret.
+        if (self.client_secret or self.is_own) and not (self.client_id and self.client_secret and self.issuer):
+            raise AgentError(
+                "oauth with a clientSecret or client_credentials needs clientId, clientSecret and issuer, the address "
+                "of the authorization server"
+            )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the tokens are Callboard's own, and not those of users."""
+        return self.grant_type == "client_credentials"
+
+
+@dataclass(frozen=True)
 class ServerDeclaration:
     """One MCP server: a `command` that uses its standard streams, or a `url` with streamable HTTP.
 
@@ -46,6 +78,7 @@ class ServerDeclaration:
     trusted: bool = False
     include_tools: tuple[str, ...] | None = None
     exclude_tools: tuple[str, ...] = ()
+    oauth: OAuth = field(default_factory=OAuth)
 
     def __post_init__(self) -> None:
         subject = f"The MCP server '{self.name}'"
@@ -55,6 +88,12 @@ class ServerDeclaration:
             raise AgentError(f"{subject} needs either a command to run or a url, and not both.")
         if self.url and not re.match(r"https?://[^/]", self.url):
             raise AgentError(f"{subject} needs a url that begins with http:// or https://.")
+
+    @property
+    def gets_tokens(self) -> bool:
+        """Whether tokens are got for its requests, which then have no other `Authorization`."""
+        is_set = any(name.lower() == "authorization" for name in self.headers)
+        return bool(self.url) and not is_set
 
     @property
     def prefix(self) -> str:
@@ -83,6 +122,7 @@ class ServerDeclaration:
         values = [value for name, value in named if SECRET_NAME.search(name)]
         # The command, because some files have the whole line there, and the error repeats it.
         values += [value for word in (self.command, *words) for value in _SECRET_WORD.findall(word)]
+        values.append(self.oauth.client_secret)
         # For `Bearer <key>`, a server may repeat only the key.
         found = {part for value in values for part in (value, *value.split()) if is_secret(part)}
         found |= {part for value in (self.url, *self.args) for part in secrets_in_url(value)}

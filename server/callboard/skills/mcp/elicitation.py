@@ -92,22 +92,23 @@ async def _ask(params: ElicitRequestParams, declaration: ServerDeclaration, cont
     message = clean(params.message)
     title = f"The MCP server '{declaration.name}' asks"
     if isinstance(params, ElicitRequestURLParams):
-        address = urlsplit(params.url)
-        # A name in front of the host (https://bank.example@evil.example) is there to deceive.
-        # Browsers read a backslash as a slash, which ends the host.
-        if (
-            "\\" in params.url
-            or address.scheme not in ("http", "https")
-            or not address.hostname
-            or address.username
-            or address.password
-        ):
-            raise ValueError("the address is no web address")
-        return await context.ask(f"{message}\n\n{address.hostname}", title=title, url=params.url)
+        host = check_web_address(params.url)
+        return await context.ask(f"{message}\n\n{host}", title=title, url=params.url)
     form = read_form(params.requested_schema)
     # A field without a title is shown with its name.
     fields = {name: {"title": name, **field} for name, field in form["properties"].items()}
     return await context.ask(message, title=title, schema={**form, "properties": _clean_texts(fields, clean)})
+
+
+def check_web_address(url: str) -> str:
+    """Return the host of an address that the user is asked to open. Raises `ValueError` if it is no web address."""
+    address = urlsplit(url)
+    # A name in front of the host (https://bank.example@evil.example) is there to deceive.
+    # Browsers read a backslash as a slash, which ends the host.
+    is_deceptive = "\\" in url or address.username or address.password
+    if is_deceptive or address.scheme not in ("http", "https") or not address.hostname:
+        raise ValueError("the address is no web address")
+    return address.hostname
 
 
 def _clean_texts(part: Any, clean: Callable[[str], str]) -> Any:

@@ -7,9 +7,10 @@ tasks of the runs.
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
@@ -17,28 +18,29 @@ import structlog
 
 from callboard.calls import Tool, ToolContext, ToolResult
 from callboard.errors import ToolError
-from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, build_catalogue
+from callboard.skills.mcp.catalogue import MAX_NAME_CHARS, MAX_TITLE_CHARS, build_catalogue
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.schema import clean_text
-from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, LostTask, Signals
+from callboard.skills.mcp.signals import ENDED, FORGOTTEN, ForgottenSession, NotSignedIn, Signals
+from callboard.skills.mcp.user_connections import UserConnections
 from callboard.skills.skill import quote
 
 if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
+    # Not at run time: the file of an agent imports this module, and must not load a database library.
+    from callboard.calls.sign_ins import SignIns
     from callboard.skills.mcp.session import Session
 
 FIRST_TOOLS_SECONDS = 5.0
-"""The time that Callboard's start waits for a server's tools. Tools of a slower server are added later."""
+"""The time that Callboard's start waits for a server's tools, and the end of a call for tools that it has changed.
+Tools of a slower server are added later."""
 
 STABLE_SECONDS = 60.0
 """After a connection of this length the pauses before a restart begin anew."""
 
 CHANGE_PAUSE_SECONDS = 0.2
 """Changes come in bursts, and the list is read once for all of them."""
-
-LIST_SECONDS = 5.0
-"""The time that the end of a call waits for a list of tools that the server has reported as changed."""
 
 REPORT_SECONDS = 0.1
 """The time that a report of a change may come after the result of the call over HTTP, where it has its own connection.
@@ -61,13 +63,13 @@ class McpState:
     """The state of a server.
 
     Attributes:
-        status: Whether it runs.
+        status: Whether it runs. `sign-in`: each user has a connection of their own.
         reason: Why it does not run.
         tool_names: The names of its tools for the model, now or when it last ran.
         notes: A line for each tool that cannot be used, and for settings without the expected effect.
     """
 
-    status: Literal["stopped", "starting", "ready", "restarting"] = "stopped"
+    status: Literal["stopped", "starting", "ready", "restarting", "sign-in"] = "stopped"
     reason: str = ""
     tool_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -82,11 +84,19 @@ class RunningServer:
     """One server. Its tools are kept while it restarts.
 
     The first pause before a restart lasts `first_pause_seconds`, and each further one is twice as long, up to
-    `longest_pause_seconds`.
+    `longest_pause_seconds`. With `sign_ins`, users can sign in to it. The connection of the user with `user_id` has a
+    `parent`, which has no token itself, and offers the tools of all users.
     """
 
     def __init__(
-        self, declaration: ServerDeclaration, first_pause_seconds: float = 1.0, longest_pause_seconds: float = 60.0
+        self,
+        declaration: ServerDeclaration,
+        first_pause_seconds: float = 1.0,
+        longest_pause_seconds: float = 60.0,
+        *,
+        sign_ins: "SignIns | None" = None,
+        user_id: str | None = None,
+        parent: "RunningServer | None" = None,
     ) -> None:
         self.declaration = declaration
         self.state = McpState()
@@ -103,10 +113,21 @@ class RunningServer:
         self._ready_since: float | None = None
         self._next_start = 0.0
         self._mode: Literal["auto", "legacy"] = "auto"
+        self._sign_ins = sign_ins
+        self._user_id = user_id
+        self._parent = parent
+        self._users = UserConnections(declaration.name, self._make_connection)
+        self._listed: dict[str, McpTool] = {}
+        """The tools that users have listed, by name."""
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return its tools, or those it had before it was lost."""
-        return self._tools
+        """Return its tools, or those it had before it was lost; until a user has signed in, one that does so."""
+        return self._tools or ((self._sign_in_tool,) if self.state.status == "sign-in" else ())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no open calls."""
+        return not self._signals.open_calls
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the tool of this name in the latest list, None if there is none."""
@@ -147,60 +168,49 @@ class RunningServer:
             # process.
             scope.cancel()
             await asyncio.wait({running})
+            await self._users.aclose()
             self._signals.renewed.set()
             self.state = replace(self.state, status="stopped", reason="")
             running.result()
 
     async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Run a tool at the server. Raises `ToolError`, also if the server does not run.
-
-        If the call changes the server's tools, it ends when they have been read, so that the model's next request has
-        them.
-        """
+        """Run a tool at the server. Raises `ToolError`, also if the server does not run."""
         name = self.declaration.name
+        if self.state.status == "sign-in" or self._users.is_open(context):
+            return await (await self._users.connect(context)).call(tool_name, arguments, context)
         tool = self.find_tool(context.tool_name)
         fingerprint = tool and tool.fingerprint
-        task_id = context.task_id
-        refusals = 0
-        while refusals < 2:
-            # A task goes on without a connection.
-            while task_id and (self._session is None or self._signals.end_reason):  # noqa: ASYNC110 - within its limit
-                await anyio.sleep(CHANGE_PAUSE_SECONDS)
+        for _ in range(2):
             session = await self._wait_for_session()
-            if not task_id and tool and tool.fingerprint != fingerprint:
+            if not context.task_id and tool and tool.fingerprint != fingerprint:
                 # The user may have allowed the call of the tool as it was before the new session.
                 raise ToolError(
                     f"Not run: {context.tool_name} has changed, because the MCP server '{name}' has restarted. Call it "
                     "again if it still fits."
                 )
-            outcome: ToolResult | ToolError
             try:
-                outcome = await session.call(tool_name, arguments, context, task_id)
-            except LostTask as lost:
-                task_id = str(lost)
-                await anyio.sleep(CHANGE_PAUSE_SECONDS)
-                continue
+                result = await session.call(tool_name, arguments, context)
+            except NotSignedIn:
+                if self._parent or self.declaration.oauth.is_own:
+                    raise
+                return await (await self._users.connect(context)).call(tool_name, arguments, context)
             except ForgottenSession:
                 # Refused before it ran, so it is safe to repeat in a new session:
                 # https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
                 _log.info("mcp_session_forgotten", server=name, tool=tool_name[:MAX_NAME_CHARS])
-                refusals += 1
-                continue
-            except ToolError as error:
-                outcome = error
-            await self._await_new_tools(session, context)
-            if isinstance(outcome, ToolError):
-                raise outcome
-            return outcome
+            else:
+                await self._await_new_tools(session, context)
+                return result
         raise ToolError(f"The MCP server '{name}' refused the call twice: {FORGOTTEN}. The call was not carried out.")
 
     async def _await_new_tools(self, session: "Session", context: ToolContext) -> None:
-        """Read the list of tools after a call if the server has reported a change."""
+        """Read the list of tools if the call has changed it, so that the model's next request has the new list."""
         from callboard.skills.mcp.connection import CONNECTION_ERRORS
 
         # Without the call's time limit, because its result would be lost.
-        with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(LIST_SECONDS):
-            if session.reports_separately and not self._signals.tools_changed:
+        with suppress(*CONNECTION_ERRORS), context.clock.waiting(), anyio.move_on_after(FIRST_TOOLS_SECONDS):
+            tools = session.client.server_capabilities.tools
+            if self.declaration.url and tools and tools.list_changed and not self._signals.tools_changed:
                 await anyio.sleep(REPORT_SECONDS)
             if self._session is session:
                 await self._read_changed_tools(session)
@@ -220,7 +230,7 @@ class RunningServer:
                 return f"The MCP server '{name}' is still starting; try again in a few seconds."
             case "stopped":
                 return f"The MCP server '{name}' does not run: its tools work only in a running Callboard server."
-            case "ready" | "restarting":
+            case "ready" | "restarting" | "sign-in":
                 seconds = max(1, math.ceil(self._next_start - time.monotonic()))
                 return f"The MCP server '{name}' is being restarted; try again in {seconds} s."
 
@@ -242,6 +252,11 @@ class RunningServer:
                     if self._mode == "legacy":
                         continue
                 self._signals.renewed.set()
+                if self._signals.sign_in_reason:
+                    self.state = replace(self.state, status="sign-in", reason=self._signals.sign_in_reason)
+                    _log.info("mcp_server_needs_sign_in", server=self.declaration.name, reason=self.state.reason)
+                    started_or_failed.set()
+                    await anyio.sleep_forever()
                 worked = self._ready_since is not None
                 stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
                 pause = 2 * pause if pause and not stable else self._first_pause_seconds
@@ -259,8 +274,11 @@ class RunningServer:
         """Run one connection from its start to its end, and return the reason for its end."""
         # Imported here, because the SDK takes longer to import than all of Callboard.
         from callboard.skills.mcp.connection import CONNECTION_ERRORS, connect
+        from callboard.skills.mcp.oauth import Authorization
 
         signals = self._signals
+        if signals.auth is None and self.declaration.gets_tokens:
+            signals.auth = Authorization(self.declaration, signals, self._sign_ins, self._user_id)
         signals.begin()
         self._ready_since = None
         try:
@@ -306,33 +324,28 @@ class RunningServer:
                     await signals.wait()
 
     async def _read_changed_tools(self, session: "Session") -> bool:
-        """Read the list of tools unless it is current. Return whether it has changed."""
+        """Read the list of tools unless it is current, and return whether it has changed.
+
+        If it cannot be read, it is read again later.
+        """
+        from mcp import MCPError
+
+        from callboard.skills.mcp.session import means_lost_session
+
         async with self._reading:
             if not self._signals.tools_changed:
                 return False
             self._signals.tools_changed = False
             try:
-                return await self._try_read_tools(session)
-            except BaseException:
+                return await self._read_tools(session)
+            except BaseException as error:
                 self._signals.change_tools()
-                raise
-
-    async def _try_read_tools(self, session: "Session") -> bool:
-        """Read the list of tools, or have it read again later if the server refuses. Return whether it has changed."""
-        from mcp import MCPError
-
-        from callboard.skills.mcp.session import means_lost_session
-
-        try:
-            return await self._read_tools(session)
-        except MCPError as error:
-            if self._session is None or means_lost_session(error):
-                raise
-            # The tools of the last list and the running calls go on.
-            reason = clean_text(self.declaration.hide(_describe_error(error)))
-            _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
-            self._signals.change_tools()
-            return False
+                if not isinstance(error, MCPError) or self._session is None or means_lost_session(error):
+                    raise
+                # The tools of the last list and the running calls go on.
+                reason = clean_text(self.declaration.hide(_describe_error(error)))
+                _log.warning("mcp_tools_not_read", server=self.declaration.name, reason=reason)
+                return False
 
     async def _read_tools(self, session: "Session") -> bool:
         """Read the list of tools, and return whether it has changed."""
@@ -345,16 +358,48 @@ class RunningServer:
         if self._session is session and read == self._read:
             return False
         self._read = read
-        self._tools = build_catalogue(self.declaration, listed, self.call, self.find_tool, signals.leave_out)
+        self._offer(listed, signals.leave_out)
+        if parent := self._parent:
+            signals.asker = None
+            parent.instructions = self.instructions
+            parent._listed |= {tool.name: tool for tool in listed}
+            parent._offer(parent._read[0], lambda *_: None)
         self._session = session
         signals.renewed.set()
         self._ready_since = self._ready_since or time.monotonic()
-        names = tuple(tool.name for tool in self._tools)
-        self.state = McpState("ready", "", names, self._write_notes(signals.left_out))
+        self.state = McpState("ready", "", self.state.tool_names, self._write_notes(signals.left_out))
         for tool, reason in signals.left_out[:MAX_NOTES]:
             _log.warning("mcp_tool_left_out", server=self.declaration.name, tool=tool[:MAX_NAME_CHARS], reason=reason)
         _log.info("mcp_server_ready", server=self.declaration.name, tools=len(self._tools))
         return True
+
+    def _offer(self, listed: "Sequence[McpTool]", leave_out: Callable[[str, str], None]) -> None:
+        """Offer the tools of the latest list, and those that users have listed."""
+        names = {tool.name for tool in listed}
+        offered = [*listed, *(tool for tool in self._listed.values() if tool.name not in names)]
+        self._tools = build_catalogue(self.declaration, offered, self.call, self.find_tool, leave_out)
+        self.state = replace(self.state, tool_names=tuple(tool.name for tool in self._tools))
+
+    def _make_connection(self, user_id: str, context: ToolContext) -> "RunningServer":
+        """Return a connection of a user, which is not open. Their tokens are hidden in its texts only."""
+        pauses = (self._first_pause_seconds, self._longest_pause_seconds)
+        server = RunningServer(
+            replace(self.declaration), *pauses, sign_ins=self._sign_ins, user_id=user_id, parent=self
+        )
+        server._signals.asker = context
+        return server
+
+    @cached_property
+    def _sign_in_tool(self) -> Tool:
+        async def sign_in(context: ToolContext) -> str:
+            await self._users.connect(context)
+            return f"Signed in. The tools can be used now: {', '.join(self.state.tool_names)}"
+
+        name = self.declaration.name
+        needed = f"Signs the user in to the MCP server {name}, whose tools are not known before."
+        nothing = {"type": "object", "properties": {}}
+        title = f"Sign in to {name}"[:MAX_TITLE_CHARS]
+        return Tool(f"{self.declaration.prefix}_sign_in", needed, nothing, sign_in, title=title)
 
     def _write_notes(self, left_out: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         notes = [

@@ -28,6 +28,10 @@ _FIELDS = {
     # Gemini CLI and Copilot.
     "includeTools": "include_tools",
     "tools": "include_tools",
+    # In `oauth`.
+    "grantType": "grant_type",
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
 }
 """The fields of a declaration that have other names in files."""
 
@@ -42,7 +46,7 @@ _VARIABLE = re.compile(
     """,
     re.VERBOSE,
 )
-_WITH_VARIABLES = frozenset({"command", "args", "env", "cwd", "url", "headers"})
+_WITH_VARIABLES = frozenset({"command", "args", "env", "cwd", "url", "headers", "oauth"})
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
@@ -147,6 +151,8 @@ def _read_entry(name: str, given: dict[str, Any]) -> dict[str, Any]:
     if excluded := [entry.pop(key) for key in ("excludeTools", "disabledTools") if key in entry]:
         invalid = [one for one in excluded if not isinstance(one, list)]
         entry["exclude_tools"] = invalid[0] if invalid else [*chain.from_iterable(excluded)]
+    if isinstance(oauth := entry.get("oauth"), dict):
+        entry["oauth"] = {_FIELDS.get(key, key): value for key, value in oauth.items()}
     kind = re.sub(r"[-_ ]", "", str(entry.pop("transport", "") or "stdio")).lower()
     if kind == "sse":
         raise AgentError("its transport, sse, is not supported; use its address for http, or npx mcp-remote")

@@ -35,14 +35,14 @@ from callboard.errors import ToolError
 from callboard.skills.mcp.catalogue import MAX_TOOLS
 from callboard.skills.mcp.declaration import ServerDeclaration
 from callboard.skills.mcp.elicitation import ask_for_urls
-from callboard.skills.mcp.signals import ForgottenSession, LostTask, Signals
-from callboard.skills.mcp.tasks import UNEXPLAINED, Tasks
+from callboard.skills.mcp.signals import ForgottenSession, NotSignedIn, Signals
+from callboard.skills.mcp.tasks import LOST, UNEXPLAINED, Tasks
 
 READ_RESOURCE = "resources/read"
 """The protocol's method, and the server's own name of the tool that calls it."""
 
-RESOURCE_LIST_SECONDS = 5.0
-"""The time for a server to list its resources, of which its tools do not depend."""
+RESOURCE_LIST_SECONDS = 2.0
+"""The time for a server to list its resources. Its tools wait for this list, so it is less than the time for theirs."""
 
 CALL_SECONDS = 86_400.0
 """Longer than any call may take: the executor's limit comes first, and cancels the call at the server too."""
@@ -61,13 +61,8 @@ _READER = McpTool(
     input_schema={"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]},
     annotations=ToolAnnotations(read_only_hint=True),
 )
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 _log = structlog.get_logger(__name__)
-
-_LOST = ("Connection closed", "SSE stream ", UNEXPLAINED)
-"""The SDK's messages for a broken connection, and for a gateway's status, which usually means a restart.
-Their code, -32000, is also used by many servers for their own errors."""
 
 _SERVER_CODES = range(-32099, -31999)
 """JSON-RPC's codes for errors of servers."""
@@ -95,24 +90,12 @@ class Session:
     client: Client
     signals: Signals
 
-    @property
-    def reports_separately(self) -> bool:
-        """Whether the server reports changes of its tools on another connection than results."""
-        tools = self.client.server_capabilities.tools
-        return bool(self.declaration.url and tools and tools.list_changed)
-
-    @property
-    def reader(self) -> str:
-        """The name of the tool that reads the server's resources, "" if it has none or the tool is not offered."""
-        can_read = self.client.server_capabilities.resources and self.declaration.offers(READ_RESOURCE)
-        return f"{self.declaration.prefix}_{READ_RESOURCE.replace('/', '_')}" if can_read else ""
-
     async def list_tools(self) -> list[McpTool]:
         """Return all pages of the server's list, up to one tool more than is used. Raises the SDK's exceptions.
 
-        The first tool reads resources, if the server has any: many servers declare them and have none.
+        The first tool reads resources, if the server has any.
         """
-        listed = [_READER] if self.reader and await self._has_resources() else []
+        listed = [_READER] if await self._has_resources() else []
         names: set[str] = set()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -133,25 +116,22 @@ class Session:
         return listed
 
     async def _has_resources(self) -> bool:
-        with suppress(MCPError, ValueError), anyio.move_on_after(RESOURCE_LIST_SECONDS):
-            self.signals.has_resources = self.signals.has_resources or bool(
-                (await self.client.list_resources()).resources
-                or (await self.client.list_resource_templates()).resource_templates
-            )
+        # Many servers declare the capability and have none.
+        if self.client.server_capabilities.resources and not self.signals.has_resources:
+            with suppress(MCPError, ValueError), anyio.move_on_after(RESOURCE_LIST_SECONDS):
+                self.signals.has_resources = bool(
+                    (await self.client.list_resources()).resources
+                    or (await self.client.list_resource_templates()).resource_templates
+                )
         return self.signals.has_resources
 
     async def _read_resource(self, uri: str) -> CallToolResult:
-        if not _URI.fullmatch(uri):
-            raise ToolError(f"'{uri}' is not a URI: give the URI of a link in a result.")
         contents = (await self.client.read_resource(uri)).contents
         return CallToolResult(content=[EmbeddedResource(resource=one) for one in contents])
 
-    async def call(
-        self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext, task_id: str = ""
-    ) -> ToolResult:
-        """Run a tool, or follow the task that it has become, and report its progress as statuses of the call.
+    async def call(self, tool_name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Run a tool, and report its progress as statuses of the call. Raises `ToolError`, `ForgottenSession`.
 
-        Raises `ToolError`, `ForgottenSession`, and `LostTask` if the connection ends and the task goes on.
         Cancelling this method cancels the tool at the server.
         """
         name = self.declaration.name
@@ -164,24 +144,23 @@ class Session:
 
         with self.signals.calling(context) as sent, sent.scope:
             try:
-                if task_id:
-                    tasks = Tasks(self.declaration, self.signals)
-                    result = await tasks.follow(self.client.session, task_id)
-                elif tool_name == READ_RESOURCE:
+                if context.task_id:
+                    result = await Tasks(self.declaration, self.signals).follow(context.task_id)
+                elif tool_name == READ_RESOURCE and self.signals.has_resources:
                     result = await self._read_resource(str(arguments["uri"]))
                 else:
                     result = await self.client.call_tool(
                         tool_name, dict(arguments), read_timeout_seconds=CALL_SECONDS, progress_callback=report
                     )
             except MCPError as error:
+                if sent.sign_in_reason:
+                    raise NotSignedIn(name, sent.sign_in_reason) from error
                 if demand := await ask_for_urls(error, self.declaration, context):
                     raise demand from error
                 # A tool with an argument for a session means its own.
                 is_own = any("session" in argument.lower() for argument in arguments)
                 if sent.has_session and not is_own and error.code in _SERVER_CODES and _FORGOTTEN.match(error.message):
                     self.signals.forget(sent)
-                if sent.task_id and not sent.http_error and error.message.startswith(_LOST):
-                    raise LostTask(sent.task_id) from error
                 raise (
                     ForgottenSession() if sent.is_refused else self._to_tool_error(error, sent.http_error)
                 ) from error
@@ -189,10 +168,11 @@ class Session:
                 # The SDK's checks reject the result.
                 reason = truncate(hide(str(error)), MAX_ERROR_CHARS)
                 raise ToolError(f"The MCP server '{name}' returned an invalid result: {reason}") from error
-            if any(isinstance(block, ResourceLink) for block in result.content) and not self.signals.has_resources:
+            has_link = any(isinstance(block, ResourceLink) for block in result.content)
+            if has_link and self.client.server_capabilities.resources and not self.signals.has_resources:
                 self.signals.has_resources = True
                 self.signals.change_tools()
-            return read_result(name, result, hide, self.reader)
+            return read_result(name, result, hide)
         reason = truncate(hide(sent.stray_error), MAX_ERROR_CHARS)
         raise ToolError(f"The MCP server '{name}' reported an error that is probably about this call: {reason}")
 
@@ -205,7 +185,7 @@ class Session:
                 self.signals.change_tools()
             return ToolError(f"The MCP server '{name}' answered the call with {self.declaration.hide(http_error)}")
         message = truncate(self.declaration.hide(error.message), MAX_ERROR_CHARS)
-        if error.message.startswith(_LOST):
+        if error.message.startswith(LOST):
             self.signals.end("the connection was lost during a call")
             return ToolError(
                 f"The connection to the MCP server '{name}' was lost during this call ({message}), which may have been "
@@ -221,17 +201,14 @@ class Session:
 
 def means_lost_session(error: MCPError) -> bool:
     """Return whether the server cannot be reached any more, or no longer knows the session, by its answer to a list."""
-    return error.message.startswith((*_LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
+    return error.message.startswith((*LOST, "Session terminated")) or _FORGOTTEN.match(error.message) is not None
 
 
-def read_result(server: str, result: CallToolResult, hide: Callable[[str], str], reader: str) -> ToolResult:
-    """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure.
-
-    `reader` is the name of the tool that reads links, "" if there is none.
-    """
+def read_result(server: str, result: CallToolResult, hide: Callable[[str], str]) -> ToolResult:
+    """Convert a result, with secrets removed by `hide`. Raises `ToolError` if the server reports a failure."""
     # The event of a failed call has no files.
     pictures = Pictures(can_show=not result.is_error)
-    parts = [pictures.take_from(hide(_read_block(block, pictures, reader))) for block in result.content]
+    parts = [pictures.take_from(hide(_read_block(block, pictures))) for block in result.content]
     text = "\n\n".join(filter(None, parts))
     structured = result.structured_content
     written = to_json(structured, inf_nan_mode="null").decode() if structured is not None else ""
@@ -283,7 +260,7 @@ def truncate(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[cut here: {len(text) - limit} more characters. Ask for less at a time.]"
 
 
-def _read_block(block: ContentBlock, pictures: Pictures, reader: str) -> str:
+def _read_block(block: ContentBlock, pictures: Pictures) -> str:
     """Return a block as text, with a mark in place of a picture."""
     match block:
         case TextContent():
@@ -293,8 +270,7 @@ def _read_block(block: ContentBlock, pictures: Pictures, reader: str) -> str:
         case AudioContent():
             return f"[audio, {block.mime_type}, {describe_size(block.data)}: it cannot be played here]"
         case ResourceLink():
-            how = f"[{reader} reads it]" if reader else ""
-            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description, how)))
+            return " ".join(filter(None, (block.title or block.name, f"<{block.uri}>", block.description)))
         case EmbeddedResource(resource=TextResourceContents() as resource):
             return f"{resource.uri}:\n{resource.text}"
         case EmbeddedResource(resource=BlobResourceContents() as resource):

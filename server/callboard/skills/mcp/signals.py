@@ -6,10 +6,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TYPE_CHECKING
 
 import anyio
 
 from callboard.calls import ToolContext
+from callboard.errors import ToolError
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+
+    from callboard.skills.mcp.oauth import Authorization
 
 ENDED = "it ended"
 """The reason for the end of a connection if nothing else is known."""
@@ -21,8 +28,11 @@ class ForgottenSession(Exception):
     """The server refused a call before it ran, because it no longer knows the call's session."""
 
 
-class LostTask(Exception):
-    """The connection has ended while a call followed a task, whose id is the argument."""
+class NotSignedIn(ToolError):
+    """The server refused a call before it ran, because there is no token for it."""
+
+    def __init__(self, server: str, reason: str) -> None:
+        super().__init__(f"Not run: the MCP server '{server}' demands a sign-in: {reason}.")
 
 
 MAX_REPORTS = 200
@@ -42,12 +52,12 @@ class SentCall:
     """The server has answered the call's HTTP request, which named a session."""
     http_error: str = ""
     """The unsuccessful HTTP status that answered this call alone, for example `HTTP 429 Too Many Requests`."""
+    sign_in_reason: str = ""
+    """Why there is no token for the call, which the server refused."""
     stray_error: str = ""
     """An error of the server that names no request, while this was the only call."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancelled if the server cannot answer the call any more."""
-    task_id: str = ""
-    """The task that the call follows."""
     _reports: Iterator[int] = field(default_factory=lambda: count(1))
 
     async def report(self, message: str, percent: float | None = None) -> None:
@@ -72,8 +82,20 @@ class Signals:
     renewed: asyncio.Event = field(default_factory=asyncio.Event)
     """Cleared while the server has forgotten the session, and set once a new session is open or cannot be opened."""
 
+    auth: "Authorization | None" = None
+    """Adds tokens to the connection's requests over HTTP."""
+
+    asker: ToolContext | None = None
+    """The call for which the connection is opened."""
+
+    sign_in_reason: str = ""
+    """Why there is no token for a request that belongs to no call; "" if none was missing."""
+
     has_resources: bool = False
     """Whether the server has listed a resource, or a result had a link to one."""
+
+    session: "ClientSession | None" = None
+    """The latest connection, which a call that follows a task uses after the end of its own; None while it opens."""
 
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The tools of the latest list that cannot be used, with the reasons."""
@@ -145,6 +167,7 @@ class Signals:
 
     def begin(self) -> None:
         """Reset the state for a new connection."""
+        self.session = None
         self.tools_changed = True
         self.is_forgotten = False
         self.end_reason = ""

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from pydantic import Field, ValidationError
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from callboard.calls import Services
 from callboard.errors import AgentError
 from callboard.settings import SkillSettings
-from callboard.skills.mcp.declaration import Confirm, ServerDeclaration
+from callboard.skills.mcp.declaration import Confirm, OAuth, ServerDeclaration
 from callboard.skills.mcp.server import McpState, RunningServer
 from callboard.skills.mcp.server_file import read_server_file
 from callboard.skills.skill import Skill, SkillState
@@ -43,6 +43,8 @@ class McpServer(Skill):
             model gets the server's instructions.
         include_tools: Only these tools are offered, by the server's own names; `*` stands for any text.
         exclude_tools: These tools are not offered, also if they are included.
+        oauth: How tokens for a `url` are got: `client_id`, `client_secret`, `scopes`, `issuer` and `grant_type`. By
+            default each user signs in if the server demands it.
 
     Raises:
         AgentError: The declaration cannot work.
@@ -63,6 +65,7 @@ class McpServer(Skill):
         trusted: bool = False,
         include_tools: Sequence[str] | None = None,
         exclude_tools: Sequence[str] = (),
+        oauth: Mapping[str, Any] | None = None,
     ) -> None:
         try:
             self.declaration = ServerDeclaration(
@@ -78,6 +81,7 @@ class McpServer(Skill):
                 trusted=trusted,
                 include_tools=None if include_tools is None else tuple(include_tools),
                 exclude_tools=tuple(exclude_tools),
+                oauth=OAuth(**(oauth or {})),
             )
         except ValidationError as error:
             faults = "; ".join(f"{detail['loc'][0]}: {detail['msg']}" for detail in error.errors())
@@ -100,8 +104,8 @@ class McpServer(Skill):
             return server.state
 
     @asynccontextmanager
-    async def _run(self, _services: Services) -> AsyncIterator[SkillState]:
-        server = RunningServer(self.declaration)
+    async def _run(self, services: Services) -> AsyncIterator[SkillState]:
+        server = RunningServer(self.declaration, sign_ins=services.sign_ins)
         async with server.lifespan():
             yield SkillState(tools=server.tools, prompt_fragment=server.prompt, conditions=server.list_conditions)
 
@@ -117,7 +121,7 @@ class McpSettings(SkillSettings):
 class McpServers(Skill):
     """The tools of all MCP servers in a JSON file `{"mcpServers": {"name": {"command": …, "args": […]}}}`.
 
-    The keys are `command`, `args`, `env`, `cwd`, or `url` and `headers`; `type`, `disabled`; and
+    The keys are `command`, `args`, `env`, `cwd`, or `url`, `headers` and `oauth`; `type`, `disabled`; and
     Callboard's own `confirm`, `trusted` and `timeoutSeconds`. Other clients' names of these keys are accepted too, and
     their lists of tools and servers that may be used.
     `${NAME}` and `${NAME:-default}` in a value are replaced from the environment. The file is read when the application

@@ -21,7 +21,7 @@ from callboard.storage.sql.tables import (
     self_notes,
     usage,
 )
-from callboard.storage.values import Line
+from callboard.storage.values import TOKENS, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class _UserTable:
     def line(self, row: Row[*tuple[Any, ...]]) -> Line:
         """Return a row as a line of the export."""
         shown = {name: value for name, value in row._mapping.items() if name not in self.hidden}
+        if shown.get("namespace") == TOKENS:
+            shown["value"] = '"[secret]"'
         return {"kind": self.kind, **shown, **{name: json.loads(shown[name]) for name in self.json}}
 
 
