@@ -18,7 +18,10 @@ from mcp.server import MCPServer
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolRequestParams, RequestParams
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -163,6 +166,37 @@ class AuthorizationServer:
         return secret
 
 
+class TaskParams(RequestParams):
+    task_id: str
+
+
+class EndlessTasks(Extension):
+    """Turns all calls into tasks once `is_on`. The first request about a task ends all tokens."""
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def __init__(self, authorization: AuthorizationServer) -> None:
+        self.authorization = authorization
+        self.is_on = False
+
+    def methods(self) -> list[MethodBinding]:
+        return [MethodBinding("tasks/get", TaskParams, self._get)]
+
+    async def intercept_tool_call(
+        self, params: CallToolRequestParams, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        return {"resultType": "task", **self._show()} if self.is_on else await call_next(ctx)
+
+    async def _get(self, _: ServerRequestContext[Any, Any], _params: TaskParams) -> HandlerResult:
+        self.authorization.revoke()
+        self.authorization.refresh.clear()
+        return self._show()
+
+    def _show(self) -> dict[str, Any]:
+        times = {"createdAt": "2026-08-01T00:00:00Z", "lastUpdatedAt": "2026-08-01T00:00:00Z", "ttlMs": None}
+        return {"taskId": "t", "status": "working", "pollIntervalMs": 100, **times}
+
+
 class Notes:
     """The MCP server. `url` is its address, `authorization` its authorization server. `metadata` replaces its own.
 
@@ -171,6 +205,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.authorization = AuthorizationServer()
+        self.tasks = EndlessTasks(self.authorization)
         self.description = "The account that reads this."
         self.metadata: dict[str, Any] | None = None
         self.guest = ""
@@ -193,7 +228,9 @@ class Notes:
                     "validate_token_resource": True,
                 }
             )
-            mcp = MCPServer("notes", instructions="Read slowly.", auth=auth, token_verifier=self)
+            mcp = MCPServer(
+                "notes", instructions="Read slowly.", auth=auth, token_verifier=self, extensions=[self.tasks]
+            )
             mcp.add_tool(self._whoami, "whoami", description=self.description)
             mcp.add_tool(self._leak, "leak")
             self._app = mcp.streamable_http_app()

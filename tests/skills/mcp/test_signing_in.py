@@ -126,6 +126,16 @@ async def test_expired_token_is_refreshed_and_a_refused_refresh_asks_again(tmp_p
             assert (results(asked), len(questions(asked))) == (["ada@home"], 1)
 
 
+async def test_task_ends_if_its_user_does_not_sign_in_again(tmp_path: Path) -> None:
+    async with Notes().running() as notes:
+        async with serving_notes(tmp_path, notes, calling("far_sign_in"), calling("far_whoami")) as (service, _):
+            await ask(service, "ada", "ada@notes")
+            notes.tasks.is_on = True
+            events = await ask(service, "ada", None)
+    assert len(questions(events)) == 1
+    assert "refused the sign-in (access_denied)" in results(events)[0]
+
+
 async def test_refresh_keeps_no_token_of_a_user_whom_another_server_has_deleted(tmp_path: Path) -> None:
     async with Notes().running() as notes:
         async with serving_notes(tmp_path, notes, calling("far_sign_in"), calling("far_whoami")) as (service, _):
