@@ -258,9 +258,9 @@ async def test_rewind_removes_text_held_back_as_the_beginning_of_a_secret() -> N
 async def test_a_status_that_lets_a_tool_run_is_stored_on_return(store: Store, message: str) -> None:
     log = EventLog()
     recorder = await make_recorder(log, store=store)
-    for event in (start("a"), ToolStatus(tool_call_id="a", data=ToolStatusData(status="processing", message=message))):
-        await recorder.record(event)
-        assert log.has_stored_all
+    await recorder.record(start("a"))
+    await recorder.record(ToolStatus(tool_call_id="a", data=ToolStatusData(status="processing", message=message)))
+    assert log.has_stored_all
     await recorder.finish(Ending(Done()))
 
 

@@ -326,6 +326,10 @@ async def spend_nothing() -> None:
     """Do nothing: the default of users without a quota."""
 
 
+async def store_nothing() -> None:
+    """Do nothing: the default without a run."""
+
+
 @dataclass(frozen=True)
 class CallContext:
     """What all calls of a turn share: the user and the chat, the limits, and who approves calls.
@@ -334,6 +338,7 @@ class CallContext:
     the secrets that are removed from events, rows, logs and requests to models; tools add to it. `allowances` limit the
     calls of some tools. The runner adds to `begun` the id of each call that starts, and to `left_running` the id of
     each call that was stopped while its tool could not be. `is_left` says whether another server continues the calls.
+    `wait_until_stored` returns when all recorded events are stored, and raises `RunLost` if another server has the run.
     """
 
     chat_id: str | None = None
@@ -350,6 +355,7 @@ class CallContext:
     limits: Limits = field(default_factory=Limits)
     allowances: Sequence[Allowance] = ()
     is_left: Callable[[], bool] = field(default=lambda: False, repr=False)
+    wait_until_stored: Callable[[], Awaitable[None]] = field(default=store_nothing, repr=False)
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:

@@ -97,7 +97,7 @@ class EventBuffer:
         self._wake()
 
     async def wait_until_processed(self) -> None:
-        """Return when the reader has processed every event sent so far: starts and approvals are then stored."""
+        """Return when the reader has processed every event sent so far: approvals are then stored."""
         processed = asyncio.Event()
         self.call_in_order(processed.set)
         await processed.wait()
@@ -188,7 +188,7 @@ class CallRunner:
         spending = {call.id: asyncio.create_task(self._spend()) for call in own if is_spending}
         running: dict[str, asyncio.Task[EndedCall | None]] = {}
         try:
-            await self._events.wait_until_processed()
+            await self._wait_until_stored()
             rejected = [call for call in calls if isinstance(call, RejectedCall)]
             ended = {call.id: self._end(call.id, call.error) for call in rejected}
             running = {call.id: asyncio.create_task(self._run_tool(call, spending.get(call.id))) for call in own}
@@ -200,6 +200,11 @@ class CallRunner:
             if at_work:
                 await asyncio.wait(at_work)
         return ended | {call_id: end for call_id, task in running.items() if (end := task.result())}
+
+    async def _wait_until_stored(self) -> None:
+        """Return when the starts that were sent are stored. Together, so that they share a transaction."""
+        await self._events.wait_until_processed()
+        await self._context.wait_until_stored()
 
     def _send_call(self, call: ResolvedCall | RejectedCall) -> None:
         if isinstance(call, ResolvedCall) and call.is_external:
@@ -320,7 +325,7 @@ class CallRunner:
         self._send_start(call, is_stoppable=not runs_at, needs_approval=asks_first)
         if runs_at:
             self._send_status(call.id, ELSEWHERE_STATUS, f"runs at {runs_at}")
-        await self._events.wait_until_processed()
+        await self._wait_until_stored()
 
     def complete(self, call_id: str, result: ToolResult) -> None:
         """End a call with its result."""

@@ -263,6 +263,7 @@ class RunFactory:
             agent_id=request.agent,
             emit=recorder.record_whole,
             is_left=lambda: log.is_leaving and isinstance(spec.agent, Agent),
+            wait_until_stored=recorder.wait_until_stored,
             take_messages=inputs.take_messages,
         )
 

@@ -128,6 +128,8 @@ class Recorder:
         self._recording = asyncio.Lock()
         self._throttles: dict[str, Throttle[ToolStatus]] = {}
         self._is_reported_unremembered = False
+        self._unlogged: list[Callable[[], None]] = []
+        """Writes the log lines of starts that are not stored yet."""
         self._is_closed = False
 
     def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source], answer: str) -> None:
@@ -148,7 +150,7 @@ class Recorder:
             self._text.send_after_text(Status(content=NOT_REMEMBERED, done=True))
 
     async def record(self, event: Event) -> None:
-        """Record one event of the agent. The start of a call is stored on return, so that its tool may run.
+        """Record one event of the agent. A tool may run only when its start is stored, see `wait_until_stored`.
 
         Raises:
             AgentError: The agent yielded an object that is not an event.
@@ -185,6 +187,7 @@ class Recorder:
             last = await redact_event(last, self._redaction)
             self._send(last, self._end_turn(ending, last))
             await self._log.wait_until_stored()
+            self._log_starts()
             self._close()
 
     def _end_turn(self, ending: Ending, last: Done | Error) -> list[RowChange]:
@@ -300,7 +303,7 @@ class Recorder:
     async def _accept_call_event(self, event: CallEvent) -> None:
         if isinstance(event, ToolCallStart):
             # `_start_call` redacts the arguments, because they are stored and shown in different forms.
-            await self._start_call(event)
+            self._start_call(event)
             return
         event = await redact_event(event, self._redaction)
         call = self.calls.find(event.tool_call_id)
@@ -310,7 +313,7 @@ class Recorder:
             case ToolCallComplete() | ToolCallError():
                 if call is None and not self.calls.has_ended(event.tool_call_id):
                     start = ToolCallStart(tool_call_id=event.tool_call_id, tool_name=event.tool_name or "unknown")
-                    call = await self._start_call(start)
+                    call = self._start_call(start)
                 # Some frameworks report an error twice: only the first event ends the call.
                 if call is not None:
                     self._end_call(call, event)
@@ -321,7 +324,7 @@ class Recorder:
             case _:
                 pass  # the call is not open
 
-    async def _start_call(self, event: ToolCallStart) -> OpenCall:
+    def _start_call(self, event: ToolCallStart) -> OpenCall:
         self._text.flush()
         if restored := self.calls.take_restored(event.tool_call_id):
             return restored
@@ -348,9 +351,7 @@ class Recorder:
         )
         changes = self._rows.start_call(started, text_before) if self._rows else []
         self._text.send_after_text(shown_start, changes)
-        # If the database fails, another server may own the run by now: its tools must not run on both.
-        await self._wait_until_stored()
-        self._log_for_audit("call", call.tool_call_id, call.tool_name, arguments=raw)
+        self._unlogged.append(partial(self._log_for_audit, "call", call.tool_call_id, call.tool_name, arguments=raw))
         return call
 
     async def _start_client_call(self, event: ToolCallExternal) -> None:
@@ -364,7 +365,7 @@ class Recorder:
             event.model_copy(update={"tool_call_id": call_id, "arguments": event.arguments or "{}"}),
             self._rows.start_call(started, text_before) if self._rows else [],
         )
-        await self._wait_until_stored()
+        await self.wait_until_stored()
         self._log_for_audit("client_call", call_id, event.tool_name, arguments=event.arguments)
 
     def _note_question(self, tool_call_id: str, request_id: str) -> None:
@@ -390,7 +391,7 @@ class Recorder:
         # A tool may report the same text without having asked.
         request_id = self._asked_about.pop(event.tool_call_id, None)
         self._send_status(step)
-        await self._wait_until_stored()
+        await self.wait_until_stored()
         if request_id:
             decision = ALWAYS if step.data.message == ALLOWED_ALWAYS else "allowed"
             self._log_decision(call, decision, self._inputs.find_answer_key(request_id))
@@ -443,14 +444,20 @@ class Recorder:
         if code in DECLINED:
             self._log_decision(call, code, self._inputs.find_answer_key(asked) if asked else None)
 
-    async def _wait_until_stored(self) -> None:
+    async def wait_until_stored(self) -> None:
         """Wait until all sent events are stored, or the run continues without the database.
 
-        Raises `RunLost`.
+        Raises `RunLost`. If the database fails, another server may own the run: its tools must not run on both.
         """
         await self._log.wait_until_stored()
         if self._log.is_left:
             raise RunLost("another server has taken over this run")
+        self._log_starts()
+
+    def _log_starts(self) -> None:
+        for log in self._unlogged:
+            log()
+        self._unlogged.clear()
 
     def _log_decision(self, call: OpenCall, decision: str, by: str | None, **values: str) -> None:
         """Log the decision about a call; `by` is the name of the key that sent the answer, None if there was none."""

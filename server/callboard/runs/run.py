@@ -25,7 +25,7 @@ from callboard.runs.log import EventLog
 from callboard.runs.recorder import Ending, Recorder
 from callboard.storage.sql.stored_runs import StoredRuns
 from callboard.storage.values import GivenAnswer
-from callboard_protocol import Done, Error, Event, TextEvent
+from callboard_protocol import Done, Error, Event, TextEvent, ToolCallStart
 
 MAX_TEXT_CHARS = 8 * 1024 * 1024
 """The most characters of text, reasoning and arguments of one run; stops models that never end."""
@@ -325,6 +325,9 @@ class Run:
                     continue
                 guard.check(event)
                 await self._recorder.record_whole(event)
+                if isinstance(event, ToolCallStart) and event.tool_call_id not in context.begun:
+                    # The agent may run the tool when it goes on. A `CallRunner` waits for its own starts.
+                    await self._recorder.wait_until_stored()
                 if self._recorder.terminal:
                     return
 
