@@ -3,7 +3,7 @@
 Their requirements clash with each other and with those of the server. A lock is made anew with
 
     echo ag-ui-langgraph langchain langchain-openai fastapi uvicorn | tr ' ' '\\n' | .venv/bin/uv pip compile - \\
-        --universal --generate-hashes --no-annotate --no-header --python-version 3.11 > langgraph.txt
+        --universal --no-annotate --no-header --python-version 3.11 > langgraph.txt
 
 and so on: `agent-framework-ag-ui agent-framework-openai`, `llama-index-protocols-ag-ui llama-index-llms-openai-like`.
 """
@@ -26,4 +26,4 @@ def python_of(framework: str) -> Path:
 
 def _install(lock: Path, folder: Path) -> None:
     run(sys.executable, "-m", "venv", folder)
-    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", lock)
+    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--requirement", lock)
