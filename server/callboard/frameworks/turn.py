@@ -122,7 +122,7 @@ class AdapterTurn:
         return answer
 
     async def take_message(self, *, is_last: bool = False) -> str:
-        """Return what the user has sent to the run and no model has read; an empty text if there is nothing.
+        """Return the user's unread messages to the run as one text; an empty text if there are none.
 
         Call it before a request of the agent itself, and give the model the text as a message of the user, in this
         request and in the later ones. With `is_last`, the run accepts no more messages if there is none.

@@ -187,7 +187,8 @@ class Recorder:
             last = await redact_event(last, self._redaction)
             self._send(last, self._end_turn(ending, last))
             await self._log.wait_until_stored()
-            self._log_starts()
+            if not self._log.is_left:
+                self._log_starts()
             self._close()
 
     def _end_turn(self, ending: Ending, last: Done | Error) -> list[RowChange]:

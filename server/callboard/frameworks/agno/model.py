@@ -362,7 +362,7 @@ def _hooks_of_run(request: dict[str, Any]) -> AgnoHooks | None:
 
 
 async def _add_user_message(model: _HookedModel, request: dict[str, Any]) -> None:
-    """Add what the user has sent to the run to the conversation, which later requests have too."""
+    """Add the user's messages to the run to the conversation, so that later requests have them too."""
     hooks = _hooks_of_run(request) if model.callboard_reads_messages else None
     if hooks is None:
         return

@@ -91,7 +91,7 @@ class _AGUIAdapter(FrameworkAgent[Endpoint]):
             if not interrupts:
                 return
 
-    async def run_task(self, agent: Endpoint, turn: AdapterTurn) -> None:  # noqa: ARG002
+    async def run_task(self, agent: Endpoint, turn: AdapterTurn) -> None:  # noqa: ARG002 - see below
         """Ask the server's own model, because AG-UI has no requests without the agent's tools."""
         async with aclosing(run_completion(turn.context)) as events:
             async for event in events:

@@ -63,7 +63,10 @@ class Endpoint:
                         if isinstance(value, Mapping):
                             yield value
                             if value.get("type") == "RUN_FINISHED":
-                                with anyio.move_on_after(TAIL_SECONDS), suppress(Exception):
+                                with (
+                                    anyio.move_on_after(TAIL_SECONDS),
+                                    suppress(EndpointError, UnreadableAnswer, CutOff, httpx.HTTPError, ValueError),
+                                ):
                                     async for _ in values:
                                         pass
                                 return

@@ -1,4 +1,4 @@
-"""Asks the user what an AG-UI run interrupts for, and makes the fields of the request with the answers.
+"""Asks the user the questions of an interrupted AG-UI run, and makes the fields of the request with the answers.
 
 An answer only says whether a call may run: its arguments are those that the agent's server has kept.
 """

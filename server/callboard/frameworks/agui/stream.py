@@ -23,7 +23,7 @@ CLIENT_TOOLS = frozenset({"confirm_changes"})
 
 
 class EventTranslator:
-    """Translates all runs of one turn: the first, and those that go on after an interrupt.
+    """Translates all runs of one turn: the first run, and the runs that continue after an interrupt.
 
     Calls are known by the endpoint's ids, which may not be unique in the chat.
     """
@@ -81,7 +81,7 @@ class EventTranslator:
             self.fail(self._failure)
         return []
 
-    async def _read(self, kind: str, event: Fields) -> None:  # noqa: C901
+    async def _read(self, kind: str, event: Fields) -> None:  # noqa: C901 - one case for each type
         """Read an event. Others are ignored: steps have the names of a graph's nodes, which say nothing to a user."""
         match kind:
             case "TEXT_MESSAGE_START" | "TEXT_MESSAGE_CONTENT" | "TEXT_MESSAGE_CHUNK":
@@ -167,7 +167,7 @@ class EventTranslator:
             self.turn.calls.complete(call.id, ToolResult(text))
 
     async def _read_snapshot(self, event: Fields) -> None:
-        """Read what some frameworks send in a snapshot or a raw event only: arguments, results, the answer, an error.
+        """Read arguments, results, the answer or an error from a snapshot or raw event: some have no other place.
 
         Messages have AG-UI's form or LangChain's.
         """
@@ -222,7 +222,7 @@ class EventTranslator:
 
 
 def _read_interrupt(interrupt: Fields) -> ChatDict:
-    """Return what is kept of an interrupt. Its `value` is what the agent's code asks."""
+    """Return the fields of an interrupt that are kept. `value` is the question of the agent's code."""
     match interrupt:
         case {"metadata": {"langgraph": {"raw": value}}} if value is not None:
             pass

@@ -261,7 +261,7 @@ def _find_entry(graph: Graph) -> str | None:
 
 
 def _reading_messages(node: Runnable[Any, Any], hooks: GraphHooks) -> Runnable[Any, Any]:
-    """Return the node, whose state also gets what the user has sent to the run."""
+    """Return the node; its state also gets the user's messages to the run."""
     # Until the node has ended: LangGraph may run it again after an exception, and drops its update.
     taken: list[BaseMessage] = []
 

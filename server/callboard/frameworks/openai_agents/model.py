@@ -109,7 +109,7 @@ class HookedModel(Model):
             await answer.take(response)
             yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
             return
-        input = await hooks.add_messages(ItemHelpers.input_to_new_input_list(input))  # noqa: A001
+        input = await hooks.add_messages(ItemHelpers.input_to_new_input_list(input))  # noqa: A001 - the SDK's name
         system = "\n\n".join(filter(None, (system_instructions, hooks.instructions))) or None
         stream = self._model.stream_response(
             system, input, model_settings, tools, output_schema, handoffs, tracing, **more

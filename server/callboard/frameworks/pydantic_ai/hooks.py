@@ -384,7 +384,7 @@ class ClientCapability(RunCapability):
 
     @override
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Give the model what the user has sent to the run; the agent's capabilities see it too."""
+        """Give the model the user's messages to the run; the agent's capabilities see them too."""
         if isinstance(node, ModelRequestNode) and (text := await self.turn.take_message()):
             ctx.enqueue(text)
         return node

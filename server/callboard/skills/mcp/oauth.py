@@ -41,7 +41,7 @@ from callboard.skills.web.guard import AllowList, Guard
 
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_TOKENS = 2
-"""The tokens that are got for one request: a refreshed one, and one of a new sign-in."""
+"""The most new tokens for one request: a refreshed token, and the token of a new sign-in."""
 
 _CODE = re.compile(r"""(?:^|"error"\s*:\s*")([a-z_]{1,40})(?:$|")""")
 """An error code of OAuth, alone or in JSON. Descriptions are left out: careless servers repeat secrets in them."""
@@ -52,7 +52,7 @@ class SignInError(ConnectionRefusedError):
 
 
 class Account(BaseModel):
-    """The tokens of an account at a server, and what is needed to refresh them. It is the storage of an SDK's flow."""
+    """The tokens of an account at a server, and the data that a refresh needs. It is the storage of an SDK's flow."""
 
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
@@ -67,21 +67,21 @@ class Account(BaseModel):
     async def get_tokens(self) -> OAuthToken | None:  # noqa: D102 - the SDK's storage
         return self.tokens
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:  # noqa: D102
+    async def get_client_info(self) -> OAuthClientInformationFull | None:  # noqa: D102 - as above
         return self.client
 
-    async def set_tokens(self, tokens: OAuthToken) -> None:  # noqa: D102
+    async def set_tokens(self, tokens: OAuthToken) -> None:  # noqa: D102 - as above
         self.tokens = tokens
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:  # noqa: D102
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:  # noqa: D102 - as above
         self.client = client_info
 
 
 class Authorization(httpx2.Auth):
-    """Adds the token of one account to requests, and gets another when the server demands one.
+    """Adds an account's token to requests, and gets a new token when the server demands it.
 
-    The account is that of the user with `user_id`, of Callboard itself with client credentials, or none: then a demand
-    ends in `Signals.sign_in_reason`.
+    The account belongs to the user with `user_id`, or to Callboard itself with client credentials. Without an account,
+    a demand ends in `Signals.sign_in_reason`.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Authorization(httpx2.Auth):
         self._declaration.hide.add(self._own.token, refresh_token or "", secret or "")
 
     async def _get_token(self, request: httpx2.Request, response: httpx2.Response, refused: str, number: int) -> None:
-        """Get another token than the refused one, which was number `number` that was got. Raises `SignInError`."""
+        """Get a new token after a refusal; `number` counts the tokens of this request. Raises `SignInError`."""
         if number == MAX_TOKENS:
             raise SignInError(f"it answers HTTP {response.status_code} to a new token too")
         before = self._failure

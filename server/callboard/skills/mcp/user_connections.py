@@ -1,4 +1,4 @@
-"""The connections of users to a server that each of them signs in to: one for each user, opened by their first call."""
+"""The connections to a server to which each user signs in: one connection per user, opened by the user's first call."""
 
 import asyncio
 import math
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from callboard.skills.mcp.server import RunningServer
 
 MAX_CONNECTIONS = 200
-"""The open connections to one server. Over it, the one that was used least recently is closed."""
+"""The most open connections to one server. A further connection closes the least recently used."""
 
 
 class UserConnections:
-    """The connections of users to the server with this name. `make` returns one that is not open, by user id."""
+    """The users' connections to the server with this name. `make` returns a new connection for a user id."""
 
     def __init__(self, name: str, make: "Callable[[str, ToolContext], RunningServer]") -> None:
         self._name = name
