@@ -128,7 +128,7 @@ async def ship(order: str) -> str:
 
 
 PLAIN: Sequence[Any] = (sell, build, print_out, look, ship)
-OPTIONS: dict[str, Any] = {"base_url": os.environ["CALLBOARD_MODEL_BASE_URL"], "api_key": "key", "max_retries": 0}
+OPTIONS: dict[str, Any] = {"base_url": os.environ["CALLBOARD_MODEL_BASE_URL"], "api_key": "key"}
 
 shop_tools: list[Any] = [tool(sell), tool(build), tool(print_out), tool(read_only=True)(look), tool(ship)]
 refunds = tool(requires_confirmation=True)(refund)
