@@ -123,14 +123,16 @@ def usage(prompt: int, completion: int, **more: object) -> Body:
 class OpenAIServer:
     """The server; use it as an asynchronous context manager.
 
-    `is_asked` is set by each request, `hanging` once an answer has gone silent, `disconnected` once a client went away
-    from such an answer. A test that clears `may_answer` holds the answers until it sets it again.
+    `clients` are the addresses that requests come from. `is_asked` is set by each request, `hanging` once an answer
+    has gone silent, `disconnected` once a client went away from such an answer. A test that clears `may_answer` holds
+    the answers until it sets it again.
     """
 
     def __init__(self, script: Script, models: Sequence[str] = (), pages: Mapping[str, Page] | None = None) -> None:
         self.requests: list[Body] = []
         self.asked: list[Asked] = []
         self.headers: list[dict[str, str]] = []
+        self.clients: set[tuple[str, int]] = set()
         self.base_url = ""
         self.is_asked = asyncio.Event()
         self.hanging = asyncio.Event()
@@ -179,6 +181,7 @@ class OpenAIServer:
             await self._show(asked, receive, send)
             return
         self.requests.append(body)
+        self.clients.add(scope["client"])
         self.is_asked.set()
         self.headers.append(headers)
         self._news.set()

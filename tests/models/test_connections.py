@@ -21,12 +21,13 @@ from callboard.models import (
     ModelRequest,
     OpenAICompatible,
     TextDelta,
+    endpoint_stream,
     openai_compatible,
     retries,
 )
 from callboard.models.endpoint_stream import send
 from callboard.tls import tls_context
-from tests.fakes.openai_server import Answer, OpenAIServer, Refusal, Silence, chunks, finish, text
+from tests.fakes.openai_server import Answer, OpenAIServer, Raw, Refusal, Silence, chunks, finish, text
 from tests.skills.web.sites import Heard, Reply, Site, answer, redirect
 
 KEY = "sk-very-secret-key"
@@ -253,14 +254,21 @@ async def test_ssl_cert_file_adds_authority(
 # --------------------------------------------------------------------------------- connections and bounds
 
 
-async def test_connection_is_reused() -> None:
-    kept = Reply(COMPLETION.body, headers={**COMPLETION.headers, "Connection": "keep-alive"})
-    async with Site(kept) as site:
-        model = OpenAICompatible(site.url, model="m")
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_connection_is_reused(is_streamed: bool) -> None:
+    async with OpenAIServer(lambda _: HI if is_streamed else Raw([COMPLETION.body])) as server:
+        model = OpenAICompatible(server.base_url, model="m")
         for _ in range(3):
             assert [delta async for delta in model.stream(ASK)] == HI_DELTAS
         await model.aclose()
-    assert (len(site.heard), site.connections) == (3, 1)
+    assert (len(server.requests), len(server.clients)) == (3, 1)
+
+
+async def test_answer_ends_with_done_if_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_compatible, "TAIL_SECONDS", 1e6)
+    monkeypatch.setattr(endpoint_stream, "END_SECONDS", 0.01)
+    async with OpenAIServer([chunks(text("hi"), finish("stop"), "[DONE]", ending="hang")]) as server:
+        assert await ask(server.base_url) == HI_DELTAS
 
 
 async def test_more_than_hundred_answers_stream_in_parallel() -> None:

@@ -5,11 +5,12 @@ decompresses to a thousand times its size. Lines are not split by httpx's `aiter
 U+2028 and U+0085, which JSON may contain unescaped.
 """
 
+import asyncio
 import json
 import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import anyio.lowlevel
@@ -43,6 +44,9 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+END_SECONDS = 0.1
+"""The longest wait for the end of an answer after `[DONE]`; some endpoints keep the connection open."""
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_QUOTED_CHARS = 200
@@ -186,6 +190,7 @@ async def read_chunks(response: httpx.Response) -> AsyncGenerator[object, None]:
                 if line.startswith("[DONE]"):
                     if chunk and not has_choices:
                         raise _make_error(chunk)
+                    await _read_end(pieces)
                     return
                 chunk = _read_json(line)
                 has_choices = has_choices or _has_choices(chunk)
@@ -206,6 +211,14 @@ async def read_events(response: httpx.Response) -> AsyncGenerator[object, None]:
         async for frame in _read_frames(b"", pieces):
             for line in _split_data(frame):
                 yield _read_json(storable_json(line.encode()).decode())
+
+
+async def _read_end(pieces: AsyncIterator[bytes]) -> None:
+    """Read what follows `[DONE]`, so that the connection can be used for the next request."""
+    with suppress(TimeoutError, CutOff, UnreadableAnswer):
+        async with asyncio.timeout(END_SECONDS):
+            async for _ in pieces:
+                pass
 
 
 async def _read_beginning(pieces: AsyncIterator[bytes]) -> tuple[bytes, bool]:

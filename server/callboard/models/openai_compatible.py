@@ -471,7 +471,12 @@ def _make_client(base_url: httpx.URL, key: str, timeout_seconds: float) -> httpx
         params=base_url.params,
         headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
         timeout=httpx.Timeout(timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)),
-        limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
+        limits=httpx.Limits(
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            # Shorter than uvicorn's 5 s: a request must not be sent while the endpoint closes the connection.
+            keepalive_expiry=4.0,
+        ),
         verify=tls_context(),
         event_hooks={"response": [bound_body]},
     )
