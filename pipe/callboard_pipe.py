@@ -152,7 +152,6 @@ QUESTION = (
 )
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
-ENDED = "done"
 NOT_SHARED = "Not shared with you, or deleted: "
 ANSWERED = "Answered"
 RECONNECTING = "Reconnecting…"
@@ -964,7 +963,6 @@ class Activity:
         self._final_status = ""  # The agent's status event with "done", which the last line repeats.
         # By call id: the call's label, its last status message, and the quarter of the progress.
         self._open: dict[str, tuple[str, str, int | None]] = {}
-        self._named: set[str] = set()  # The calls whose start is a line, so that their end is one too.
         self._calls: Counter[str] = Counter()  # By their titles without arguments.
 
     def apply(self, event: Json) -> None:
@@ -1037,7 +1035,7 @@ class Activity:
             case "tool_call_complete" | "tool_call_error" if label:
                 del self._open[call_id]
                 self._asking.discard(call_id)
-                self._end(call_id, label, event)
+                self._end(label, event)
 
     def _start(self, call_id: str, event: Json) -> None:
         label = str(event.get("label") or event.get("tool_name") or "tool")
@@ -1046,21 +1044,19 @@ class Activity:
         self._parents[call_id] = str(event.get("parent_call_id") or "")
         self.totals.calls += 1
         self._calls[name] += 1
+        # Transient, because cards show all calls.
         if self._calls[name] <= CALLS_NAMED:
-            self._named.add(call_id)
-            self._add(f"Running {label}")
+            self._add(f"Running {label}", is_transient=True)
         elif self._calls[name] % CALLS_NAMED == 0:
-            self._add(f"Running {name}, {self._calls[name]} times so far")
+            self._add(f"Running {name}, {self._calls[name]} times so far", is_transient=True)
 
-    def _end(self, call_id: str, label: str, event: Json) -> None:
-        how = ""
+    def _end(self, label: str, event: Json) -> None:
         if event["type"] == "tool_call_error":
             how = ENDINGS.get(str(event.get("code")), FAILED).label
             self.totals.endings[how] += 1
-        if how or call_id in self._named:
             took = format_duration(event)
-            self._add(f"{label}: {how or ENDED}" + (f" after {took}" if took else ""))
-        if not how and not self._open:
+            self._add(f"{label}: {how}" + (f" after {took}" if took else ""))
+        elif not self._open:
             self._add(THINKING, is_transient=True)
 
     def _add(self, words: str, *, is_transient: bool = False) -> None:

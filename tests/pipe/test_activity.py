@@ -49,21 +49,15 @@ def test_lines_show_the_steps_of_calls_and_the_totals(watched: Watched) -> None:
         ("draw · a cat: 45% Painting", True),
         ("draw · a cat: 90% Painting", True),
     ]
-    assert watched.after(2, completed(duration_ms=6100)) == [
-        ("draw · a cat: done after 6.1 s", True),
-        ("Thinking…", True),
-    ]
+    assert watched.after(2, completed(duration_ms=6100)) == [("Thinking…", True)]
     assert watched.after(2, message("Here")) == []
     assert watched.after(2, DONE) == [("1 call, 12 s", True)]
 
 
 def test_parallel_calls_of_one_tool_have_their_own_lines(watched: Watched) -> None:
     calls = labelled("a", "a cat"), labelled("b", "a cat"), status("Mixing", 5, "a"), status("Mixing", 5, "b")
-    assert watched.after(0, START, *calls) == [
-        *[("Running draw · a cat", True)] * 2,
-        *[("draw · a cat: 5% Mixing", True)] * 2,
-    ]
-    assert watched.after(2, completed("x", "a")) == [("draw · a cat: done", True)]
+    assert watched.after(0, START, *calls) == [("draw · a cat: 5% Mixing", True)] * 2
+    assert watched.after(2, failed("x", "a")) == [("draw · a cat: failed", True)]
 
 
 DRAW = "Draw a picture"
@@ -72,12 +66,18 @@ DRAW = "Draw a picture"
 def test_sixty_calls_of_a_tool_are_a_few_lines(watched: Watched) -> None:
     told = watched.after(0, START)
     for number in range(60):
-        call = started(f"c{number}") | {"label": f"{DRAW} · {number}"}
-        told += watched.after(2, call, completed(call_id=f"c{number}"))
-    assert [words for words, _ in told if words != "Thinking…"] == [
-        *(f"{words}" for number in range(5) for words in (f"Running {DRAW} · {number}", f"{DRAW} · {number}: done")),
+        told += watched.after(2, started(f"c{number}") | {"label": f"{DRAW} · {number}"})
+        watched.after(2, completed(call_id=f"c{number}"))
+    assert [words for words, _ in told] == [
+        *(f"Running {DRAW} · {number}" for number in range(5)),
         *(f"Running {DRAW}, {count} times so far" for count in range(10, 61, 5)),
     ]
+
+
+def test_fifty_fast_calls_are_one_line(watched: Watched) -> None:
+    calls = [event for number in range(50) for event in (started(f"c{number}"), completed(call_id=f"c{number}"))]
+    assert watched.after(0, START, *calls) == [("Thinking…", True)]
+    assert watched.after(2, message("Here"), DONE) == [("50 calls, 2.0 s", True)]
 
 
 def test_lines_are_sent_once_a_second_and_the_middle_of_many_is_dropped(watched: Watched) -> None:
