@@ -185,6 +185,19 @@ async def test_fast_text_is_joined_and_stays_in_order_with_other_events() -> Non
     assert [event.type for event in events][1:5] == ["message", "message", "tool_call_start", "tool_call_complete"]
 
 
+async def test_arguments_are_not_sent_if_the_call_starts_before_them() -> None:
+    written = [ToolCallArgsDelta(tool_call_id=call_id, tool_name="tool", delta="{") for call_id in "abc"]
+    events = await shown([*written, start("a"), start("b"), complete("a"), complete("b")])
+    assert [(event.type, event.tool_call_id) for event in events[1:-1] if hasattr(event, "tool_call_id")] == [
+        ("tool_call_args_delta", "a"),
+        ("tool_call_start", "a"),
+        ("tool_call_start", "b"),
+        ("tool_call_complete", "a"),
+        ("tool_call_complete", "b"),
+        ("tool_call_args_delta", "c"),
+    ]
+
+
 async def test_joined_text_is_sent_without_another_event() -> None:
     log = EventLog()
     recorder = plain_recorder(log)

@@ -17,7 +17,7 @@ from callboard.redaction import RedactedStream, Redaction
 from callboard.runs.limits import RunMemory
 from callboard.sources import find_cited_numbers, source_number
 from callboard.text import storable
-from callboard_protocol import Event, Message, Rewind, Source, TextEvent
+from callboard_protocol import Event, Message, Rewind, Source, TextEvent, ToolCallArgsDelta
 
 EXCERPT_CHARS = 500
 MAX_CITATION_CHARS = 300
@@ -90,7 +90,8 @@ class EventSender:
 
     Text is delayed by at most `COALESCE_SECONDS`; text that arrives slowly is sent immediately. Text that may be the
     beginning of a secret is held back until more text or another event follows. A source of an earlier turn is sent
-    before the text that cites it, because clients only link sources that they know.
+    before the text that cites it, because clients only link sources that they know. Other events do not wait for
+    arguments: of a call that starts soon, only the start is sent, which has them all.
 
     `memory` counts the answer's text, which is collected for the store; None if the run is not stored.
     """
@@ -106,7 +107,8 @@ class EventSender:
         self._unstored: list[str] = []
         self._kept_count = 0
         self._has_sent_removable = False
-        self._delayed: list[TextEvent] = []
+        self._texts: list[TextEvent] = []
+        self._arguments: list[TextEvent] = []
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -120,15 +122,28 @@ class EventSender:
         self._forward(event, redacted.feed(storable(event.text)))
 
     def flush(self) -> None:
-        """Send all text that is held back: another event follows it, or nothing."""
+        """Send all text and arguments that are held back: nothing follows them."""
         for stream in tuple(self._held):
             self._release(stream)
         self._send_delayed()
 
+    def flush_text(self) -> None:
+        """Send all text that is held back: another event follows it."""
+        for stream, (event, _) in tuple(self._held.items()):
+            if not isinstance(event, ToolCallArgsDelta):
+                self._release(stream)
+        self._send_pieces(self._texts)
+
     def send_after_text(self, event: Event, changes: Sequence[RowChange] = ()) -> None:
         """Send all text that is held back, then another event with its row changes."""
-        self.flush()
+        self.flush_text()
         self._send(event, changes)
+
+    def drop_arguments(self, tool_call_id: str) -> None:
+        """Drop the arguments of a call that are held back, because the call starts."""
+        stream = ToolCallArgsDelta(tool_call_id=tool_call_id, delta="").stream
+        self._held.pop(stream, None)
+        self._arguments = [event for event in self._arguments if event.stream != stream]
 
     def keep_text(self) -> None:
         """Make the text so far permanent, because a call has started or ended; `rewind` does not remove it."""
@@ -139,8 +154,8 @@ class EventSender:
         """Remove the text since `keep_text`; send a `Rewind` if listeners have seen a part of it."""
         self._remove_text(self._kept_count)
         self._held.clear()
-        self._delayed.clear()
-        self._send_delayed()
+        self._texts.clear()
+        self._arguments.clear()
         if self._has_sent_removable:
             self._has_sent_removable = False
             self._send(Rewind())
@@ -179,9 +194,9 @@ class EventSender:
             return
         if isinstance(event, Message):
             for source in self._sources.take_cited(text):
-                self._send_delayed()
+                self._send_pieces(self._texts)
                 self._send(source)
-        self._delayed.append(event.with_text(text))
+        (self._arguments if isinstance(event, ToolCallArgsDelta) else self._texts).append(event.with_text(text))
         if self._timer is None:
             loop = asyncio.get_running_loop()
             wait = self._sent_at + COALESCE_SECONDS - loop.time()
@@ -194,9 +209,13 @@ class EventSender:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        delayed = self._delayed
-        self._delayed = []
-        for _, neighbours in groupby(delayed, key=lambda event: event.stream):
+        self._send_pieces(self._texts)
+        self._send_pieces(self._arguments)
+
+    def _send_pieces(self, pieces: list[TextEvent]) -> None:
+        sent = pieces.copy()
+        pieces.clear()
+        for _, neighbours in groupby(sent, key=lambda event: event.stream):
             first, *rest = neighbours
             self._has_sent_removable = True
             joined = first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first

@@ -326,13 +326,14 @@ class Recorder:
                 pass  # the call is not open
 
     def _start_call(self, event: ToolCallStart) -> OpenCall:
-        self._text.flush()
+        self._text.flush_text()
         if restored := self.calls.take_restored(event.tool_call_id):
             return restored
         raw, shown = redact_arguments(event.tool_args, self._redaction)
         call = self.calls.start(event.tool_call_id, event.tool_name, event.parent_call_id)
         if MASK in raw:
             self.calls.mark_masked(call.tool_call_id)
+        self._text.drop_arguments(call.tool_call_id)
         started = self._make_call(call.tool_call_id, call.tool_name, raw, call.parent_call_id)
         # The text before a call of a sub-agent stays a part of this agent's answer.
         text_before = "" if call.parent_call_id else self._text.take_answer()
@@ -418,7 +419,7 @@ class Recorder:
     def _end_call(self, call: OpenCall, event: ToolCallComplete | ToolCallError) -> None:
         if throttle := self._throttles.pop(call.tool_call_id, None):
             throttle.flush()
-        self._text.flush()
+        self._text.flush_text()
         duration_ms = None
         if not isinstance(event, ToolCallError) or find_ending(event.code).has_run:
             duration_ms = call.clock.elapsed_ms if event.duration_ms is None else event.duration_ms
