@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from callboard import Agent, RunContext, Skill, register, tool
 from callboard_protocol import Event, Message, ToolCallComplete, ToolCallStart
@@ -100,7 +101,16 @@ async def read_file(path: str) -> str:
     return story.result(int(path.rpartition("/")[2]))
 
 
+@tool
+async def wait(step: int) -> str:
+    """Wait a while, and note the end."""
+    await asyncio.sleep(0.5)
+    (Path(os.environ["CALLBOARD_BENCH_NOTES"]) / f"ended_{step}").write_text(repr(time.time()))
+    return "Waited."
+
+
 for script in (text, calls, paced, calling, silent, filing, writing):
     register(Scripted(script.__name__, script))
 register(Agent("clerk", skills=[Skill("orders", "Places orders.", tools=[place])]))
 register(Agent("reader", skills=[Skill("files", "Reads files.", tools=[read_file])]))
+register(Agent("waiter", skills=[Skill("waits", "Waits.", tools=[wait])]))

@@ -18,6 +18,7 @@ import install_pipe
 import openwebui
 from callboard_protocol import Event, Message
 from tests.bench import story
+from tests.bench.delays import measure_delays
 from tests.bench.feeds import feed
 from tests.bench.own_calls import own_calls
 from tests.bench.report import FULL, SMOKE, Size, Target, milliseconds, print_table, say
@@ -115,6 +116,8 @@ async def measure(folder: Path, size: Size) -> list[Target]:
                     if cost.growth is not None:
                         what = f"{way}, {version}: last quarter of the calls beside the first"
                         targets.append(Target(what, cost.growth, MAX_GROWTH, "times as long each"))
+            if version == openwebui.VERSION:
+                targets += await measure_delays(webui, browser, home, size)
     headings = ("version", "answer", "way", "finished ms", "socket kB", "last quarter ÷ first")
     print_table("Many and large calls in a real page", headings, rows)
     return targets

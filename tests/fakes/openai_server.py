@@ -36,7 +36,7 @@ class Chunks:
     `pause_seconds` before each: a model takes its time.
     """
 
-    chunks: Sequence[Mapping[str, Any] | str]
+    chunks: Iterable[Mapping[str, Any] | str]
     ending: Ending = "done"
     content_type: str = "text/event-stream"
     pause_seconds: float = 0
