@@ -1,4 +1,4 @@
-"""The memory that the server's process takes for large files and long texts, as the system counts it."""
+"""The memory that the server's process takes for files, texts, calls and listeners, as the system counts it."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ import httpx
 from tests import processes
 from tests.bench.agents import FILES
 from tests.bench.report import FULL, SMOKE, Size, Target, print_table
-from tests.bench.served import AGENTS
+from tests.bench.served import AGENTS, UNLIMITED
 
 USERS = 5
 MEMORY_MIB = 512
@@ -26,11 +26,11 @@ AFTER_ALL = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Runs of an agent of `agents`, `at_once` at a time, each with so many MiB."""
+    """Runs of an agent of `agents`, `at_once` at a time; `amount` is the question."""
 
     what: str
     agent: str
-    mib: int
+    amount: int
     runs: int
     at_once: int
     is_read: bool = True
@@ -41,10 +41,13 @@ LOADS = {
         Load(f"{FILES} files of 20 MiB", "filing", 20, 90, 5),
         Load("texts of 7 MiB", "writing", 7, 220, 10),
         Load("texts of 7 MiB that nobody reads", "writing", 7, 30, 30, is_read=False),
+        Load("200 calls", "calling", 200, 100, 100),
+        Load("20 lines in 2 s", "paced", 20, 1_000, 1_000),
     ],
     SMOKE: [
         Load(f"{FILES} files of 1 MiB", "filing", 1, 2, 2),
         Load("texts of 1 MiB that nobody reads", "writing", 1, 2, 2, is_read=False),
+        Load("2 calls", "calling", 2, 2, 2),
     ],
 }
 
@@ -64,15 +67,18 @@ async def measure(folder: Path, size: Size) -> list[Target]:
 
 
 async def _measure(folder: Path, load: Load, wait_seconds: float) -> tuple[int, int, int]:
-    with processes.serving(folder, AGENTS=AGENTS, RUN_MEMORY_MIB=str(MEMORY_MIB)) as (url, command):
+    with processes.serving(folder, AGENTS=AGENTS, RUN_MEMORY_MIB=str(MEMORY_MIB), **UNLIMITED) as (url, command):
         processes.discard(command.stderr)
         before = read_mib(command.pid, "VmRSS")
         room = asyncio.Semaphore(load.at_once)
-        async with httpx.AsyncClient(base_url=url, timeout=None) as client, AsyncExitStack() as unread:
+        async with (
+            httpx.AsyncClient(base_url=url, timeout=None, limits=httpx.Limits()) as client,
+            AsyncExitStack() as unread,
+        ):
 
             async def ask(number: int) -> None:
                 run_id = f"run-{number}"
-                asked = [{"role": "user", "content": str(load.mib)}]
+                asked = [{"role": "user", "content": str(load.amount)}]
                 user = {"id": f"user {number % USERS}"}
                 chat = {"chat_id": f"chat {number}", "messages": asked, "user": user}
                 body = {"agent": load.agent, "run_id": run_id, **chat}
