@@ -173,7 +173,11 @@ class Rewind(Event):
 
 
 class ToolCallArgsDelta(TextEvent):
-    """A piece of a call's arguments while the model writes them; sent before `tool_call_start`, or not at all."""
+    """A piece of a call's arguments while the model writes them.
+
+    All pieces come before `tool_call_start`. The last ones are not sent if the call starts at once, because its start
+    has all arguments.
+    """
 
     type: Literal["tool_call_args_delta"] = "tool_call_args_delta"
     tool_call_id: str

@@ -10,10 +10,10 @@ each other are in the order of their numbers unless the scenario is about their 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from tests.fakes.openai_server import Answer, Body, Script, call, chunks, finish, text, usage
+from tests.fakes.openai_server import Answer, Body, Chunks, Script, call, chunks, finish, text, usage
 
 StopAt = Literal["call", "text"]
 
@@ -78,6 +78,12 @@ def calls(
         parts.append(call(name, "", index=index, call_id=call_id))
         parts += [call(arguments=arguments[at : at + 5], index=index) for at in range(0, len(arguments), 5)]
     return chunks(*parts, finish("tool_calls"), usage(10, 5))
+
+
+def slowly(answer: Answer) -> Answer:
+    """The same in pieces that come so slowly that each is shown by itself."""
+    assert isinstance(answer, Chunks)
+    return replace(answer, pause_seconds=0.05)
 
 
 ADD = ("add", '{"a": 2, "b": 3}')

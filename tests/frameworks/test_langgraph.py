@@ -41,7 +41,7 @@ from tests.frameworks.langgraph_agents import (
     serve,
     solo,
 )
-from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
+from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario, slowly
 from tests.frameworks.stage import Framework, Performance, perform
 from tests.frameworks.toolbox import Toolbox
 from tests.frameworks.waiting import answer, begin, events_of_run, is_away, kill
@@ -266,7 +266,7 @@ async def test_todos_of_the_graph_are_a_plan_whenever_they_change(tmp_path: Path
 
     first, second = todos("in_progress", "pending"), todos("completed", "in_progress")
     made = solo(add, middleware=[TodoListMiddleware()])
-    answers = [calls(first), calls(ADD), calls(second), says("It is 5.")]
+    answers = [calls(first), slowly(calls(ADD)), calls(second), says("It is 5.")]
     seen, _ = await perform(made, scenario(answers), tmp_path)
     plans = [event for event in seen.events if isinstance(event, Plan)]
     assert [plan.summary for plan in plans] == ["Plan: 0 of 2: Look", "Plan: 1 of 2: Write"]

@@ -39,7 +39,7 @@ from tests.fakes.openai_server import Answer, Body, OpenAIServer, chunks
 from tests.frameworks import stage
 from tests.frameworks.openai_agents_responses import addition, answer, play, speech
 from tests.frameworks.openai_agents_stage import Made, add, offered, serve, solo, tool_of
-from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario
+from tests.frameworks.scenario import ADD, ADDED, calls, says, scenario, slowly
 from tests.frameworks.stage import Framework, openai_client, perform
 from tests.frameworks.toolbox import PICTURE_URL, Toolbox
 from tests.frameworks.waiting import answer as reply
@@ -457,7 +457,7 @@ def with_search() -> list[Any]:
 
 
 async def test_text_reasoning_calls_and_usage_are_shown(tmp_path: Path) -> None:
-    seen, requests = await play([addition("call_0"), speech("It is 5.")], tmp_path, *with_search())
+    seen, requests = await play([slowly(addition("call_0")), speech("It is 5.")], tmp_path, *with_search())
     assert seen.lines(in_order=True) == ["think Sums.", *ADDED, "say It is 5.", "done stop"]
     written = [event.delta for event in seen.events if isinstance(event, ToolCallArgsDelta)]
     assert "".join(written) == '{"a": 2, "b": 3}'

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,10 @@ async def test_cost_of_a_run_and_of_a_request_is_shown_if_the_endpoint_reports_i
     asked = chunks(call("remember_number", '{"number": 6}', call_id="c1"), finish("tool_calls"), usage(9, 2, cost=0.25))
     answers = [asked, chunks(text("Done."), finish("stop"), usage(20, 3, cost=0.0000004))]
     skill = Skill("numbers", "Numbers.", tools=(remember_number,))
-    async with OpenAIServer([*answers, chunks(text("Hello."), finish("stop"), usage(9, 2))]) as endpoint:
-        model = OpenAICompatible(endpoint.base_url, model="m")
+    async with (
+        OpenAIServer([*answers, chunks(text("Hello."), finish("stop"), usage(9, 2))]) as endpoint,
+        aclosing(OpenAICompatible(endpoint.base_url, model="m")) as model,
+    ):
         async with serving(tmp_path, Agent("clerk", skills=(skill,), model=model)) as service:
             for run_id in ("r", "unpriced"):
                 await service.events(request(agent="clerk", chat_id="c", run_id=run_id, message_id=run_id))

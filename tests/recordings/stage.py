@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,9 +170,13 @@ def _event_of(frame: bytes) -> Body:
     return event
 
 
-def _join_texts(events: Iterable[Body]) -> list[Body]:
+def _join_texts(events: Sequence[Body]) -> list[Body]:
+    # How much of a call's arguments is shown before its start is a matter of time.
+    started = {event["tool_call_id"] for event in events if event["type"] == "tool_call_start"}
     joined: list[Body] = []
     for event in events:
+        if event["type"] == "tool_call_args_delta" and event["tool_call_id"] in started:
+            continue
         name = TEXT_FIELDS.get(event["type"])
         if name and joined and {**joined[-1], name: ""} == {**event, name: ""}:
             joined[-1] = {**event, name: joined[-1][name] + event[name]}

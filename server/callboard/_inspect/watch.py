@@ -51,8 +51,8 @@ CHECK_SECONDS = 1.0
 MAX_RUNS = 500
 MAX_CHARS = 32 * 1024 * 1024
 """The maximum size of all runs together, in characters (see `count_chars`)."""
-CALL_CHARS = 500
-"""The assumed size of a call without its texts, in characters."""
+CALL_CHARS = 4_000
+"""The size of a call without its texts: its start and its end take about 4 KB of memory."""
 VALUE_CHARS = 40
 """The assumed size of each value in a message or schema without its text, in characters."""
 QUESTION_CHARS = 2_000
