@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache
-from typing import Any, Protocol, assert_never
+from itertools import groupby
+from typing import Any, Protocol
 
 import structlog
 from sqlalchemy import Connection, Executable, Table, and_, bindparam, delete, func, insert, select, update
@@ -41,7 +42,7 @@ CHAT_CREATED_AT = (
     # On PostgreSQL the chat cannot be deleted before the end of the transaction.
     .with_for_update(read=True, key_share=True)
 )
-ADD_ROW = insert(messages).returning(messages.c.id)
+ADD_ROWS = insert(messages).returning(messages.c.id, sort_by_parameter_order=True)
 CHANGE_ROW = update(messages).where(messages.c.id == bindparam("row"))
 ADD_STATUS = insert(tool_events)
 CHAT_COLUMNS = ("id", "user_id", "user_name", "user_email", "created_at", "updated_at")
@@ -337,24 +338,27 @@ class TurnWriter:
         # Changed rows need no check: they are deleted with their chat.
         adds_rows = not isinstance(changes[0], Turn) and any(isinstance(one, NewRow | NewStatus) for one in changes)
         is_there = not adds_rows or self._is_chat_there(connection)
-        if not (is_there and all(self._write_change(connection, change, rows_there) for change in changes)):
+        # Rows of one form share a statement.
+        forms = groupby(changes, key=_form_of)
+        if not (is_there and all(self._write_changes(connection, [*same], rows_there) for _, same in forms)):
             self.drop()
 
-    def _write_change(self, connection: Connection, change: RowChange, rows_there: int) -> bool:
-        """Write one change; return False if the chat is deleted, or another user's."""
-        match change:
-            case Turn():
-                return self._begin(connection, change)
-            case NewRow():
-                if change.number >= rows_there:
-                    self._add_row(connection, change)
-            case ChangedRow():
-                row = {**change.values, "row": self._row_ids[change.number]}
-                return connection.execute(CHANGE_ROW, row).rowcount > 0
-            case NewStatus():
-                self._add_status(connection, change)
+    def _write_changes(self, connection: Connection, changes: Sequence[RowChange], rows_there: int) -> bool:
+        """Write changes of one form; return False if the chat is another user's."""
+        match changes:
+            case [Turn() as turn]:
+                return self._begin(connection, turn)
+            case [NewRow(), *_]:
+                new = [one for one in changes if isinstance(one, NewRow) and one.number >= rows_there]
+                if new:
+                    self._add_rows(connection, new)
+            case [ChangedRow(), *_]:
+                changed = [one for one in changes if isinstance(one, ChangedRow)]
+                connection.execute(CHANGE_ROW, [{**one.values, "row": self._row_ids[one.number]} for one in changed])
             case _:
-                assert_never(change)
+                for one in changes:
+                    if isinstance(one, NewStatus):
+                        self._add_status(connection, one)
         return True
 
     def drop(self) -> None:
@@ -399,11 +403,12 @@ class TurnWriter:
             connection.execute(update(messages).where(is_open).values(tool_output=result, ended_at=now))
         return True
 
-    def _add_row(self, connection: Connection, change: NewRow) -> None:
-        row_id = int(connection.execute(ADD_ROW, change.values).scalar_one())
-        self._row_ids[change.number] = row_id
-        if change.values["role"] != "tool":
-            self._database.index_words(connection, MESSAGE_WORDS, row_id, message_text(change.values["content"]))
+    def _add_rows(self, connection: Connection, rows: Sequence[NewRow]) -> None:
+        ids = connection.scalars(ADD_ROWS, [row.values for row in rows])
+        for row, row_id in zip(rows, ids, strict=True):
+            self._row_ids[row.number] = row_id
+            if row.values["role"] != "tool":
+                self._database.index_words(connection, MESSAGE_WORDS, row_id, message_text(row.values["content"]))
 
     def _add_status(self, connection: Connection, change: NewStatus) -> None:
         row_id = self._row_ids[change.number]
@@ -435,6 +440,11 @@ def _join_changes(changes: Sequence[RowChange]) -> list[RowChange]:
         else:
             joined.append(change)
     return joined
+
+
+def _form_of(change: RowChange) -> object:
+    """Return what is equal for changes that one statement can write."""
+    return type(change), (*change.values,) if isinstance(change, NewRow | ChangedRow) else ()
 
 
 @cache
