@@ -153,6 +153,7 @@ QUESTION = (
 )
 INNER = "↳ "  # Prefix of the line for a call inside another one; the server removes these lines as well.
 THINKING = "Thinking…"
+ENDED = "done"
 NOT_SHARED = "Not shared with you, or deleted: "
 ANSWERED = "Answered"
 RECONNECTING = "Reconnecting…"
@@ -928,8 +929,8 @@ class Totals:
 class StatusLine:
     """A line of Open WebUI's status history.
 
-    `is_transient`: sent only while it is the last line. `totals`: set on the last line of an answer, so that they are
-    kept with the chat in case the answer is continued.
+    `is_transient`: sent only if it is the newest line when lines are sent. `totals`: set on the last line of an answer,
+    so that they are kept with the chat in case the answer is continued.
     """
 
     words: str
@@ -940,11 +941,11 @@ class StatusLine:
 class Activity:
     """Makes the status lines of a run: its steps in order, and its totals at the end.
 
-    There are no lines before `run_start`. The time counts while the run works: not while every open call waits for the
-    user. Status events of a call that repeat the previous message add no line,
-    unless the progress has reached the next quarter. An answer without calls and status events has no lines. `address`
-    is the line before the last one. A plan is a line if `shows_plan` is true. `unshared` has the names of skills and
-    knowledge that the user may not see; they are the first line.
+    There are no lines before `run_start`. Starts and successful ends of calls are transient, because cards show all
+    calls. The time counts while the run works: not while every open call waits for the user. Status events of a call
+    that repeat the previous message add no line, unless the progress has reached the next quarter. An answer without
+    calls and status events has no lines. `address` is the line before the last one. A plan is a line if `shows_plan` is
+    true. `unshared` has the names of skills and knowledge that the user may not see; they are the first line.
     """
 
     def __init__(
@@ -964,6 +965,7 @@ class Activity:
         self._final_status = ""  # The agent's status event with "done", which the last line repeats.
         # By call id: the call's label, its last status message, and the quarter of the progress.
         self._open: dict[str, tuple[str, str, int | None]] = {}
+        self._named: set[str] = set()  # The calls whose start is a line, so that their end is one too.
         self._calls: Counter[str] = Counter()  # By their titles without arguments.
 
     def apply(self, event: Json) -> None:
@@ -1036,7 +1038,7 @@ class Activity:
             case "tool_call_complete" | "tool_call_error" if label:
                 del self._open[call_id]
                 self._asking.discard(call_id)
-                self._end(label, event)
+                self._end(call_id, label, event)
 
     def _start(self, call_id: str, event: Json) -> None:
         label = str(event.get("label") or event.get("tool_name") or "tool")
@@ -1045,19 +1047,21 @@ class Activity:
         self._parents[call_id] = str(event.get("parent_call_id") or "")
         self.totals.calls += 1
         self._calls[name] += 1
-        # Transient, because cards show all calls.
         if self._calls[name] <= CALLS_NAMED:
+            self._named.add(call_id)
             self._add(f"Running {label}", is_transient=True)
         elif self._calls[name] % CALLS_NAMED == 0:
             self._add(f"Running {name}, {self._calls[name]} times so far", is_transient=True)
 
-    def _end(self, label: str, event: Json) -> None:
+    def _end(self, call_id: str, label: str, event: Json) -> None:
+        how = ""
         if event["type"] == "tool_call_error":
             how = ENDINGS.get(str(event.get("code")), FAILED).label
             self.totals.endings[how] += 1
+        if how or call_id in self._named:
             took = format_duration(event)
-            self._add(f"{label}: {how}" + (f" after {took}" if took else ""))
-        elif not self._open:
+            self._add(f"{label}: {how or ENDED}" + (f" after {took}" if took else ""), is_transient=not how)
+        if not how and not self._open:
             self._add(THINKING, is_transient=True)
 
     def _add(self, words: str, *, is_transient: bool = False) -> None:
@@ -2300,7 +2304,9 @@ class ServerClient:
         if token := sign_user(self._signed_user):
             headers[USER_TOKEN] = token
         timeout = httpx.Timeout(self._timing.read_seconds, connect=self._timing.connect_seconds)
-        async with httpx.AsyncClient(headers=headers, timeout=timeout, verify=load_certificates()) as http:
+        # Plain HTTP must work even if SSL_CERT_FILE names no file.
+        verify = not self._url.startswith("http:") and load_certificates()
+        async with httpx.AsyncClient(headers=headers, timeout=timeout, verify=verify) as http:
             try:
                 request = http.build_request(method, self._url + path, **options)
                 response = await http.send(request, stream=True)
@@ -2336,13 +2342,13 @@ class ServerClient:
         return ServerProblem(words.format(url=url))
 
 
-# --- Open WebUI: its users, its file store and its dialogs. ---------------------------------------------------------
-
-
 @cache
 def load_certificates() -> ssl.SSLContext:
-    """Return the TLS context of all requests; httpx would load the certificates for each of them, which takes 20 ms."""
+    """Return the TLS context of all requests, because httpx would load the certificates for each, which takes 20 ms."""
     return httpx.create_ssl_context()
+
+
+# --- Open WebUI: its users, its file store and its dialogs. ---------------------------------------------------------
 
 
 def sign_user(user: Json) -> str:

@@ -225,7 +225,7 @@ def test_card_and_lines_say_how_a_call_ended(code: str, label: str, took: str, s
     assert (call["name"], output["output"][0]["text"]) == (name, shown)
     assert {call["status"], output["status"]} == {card}
     assert (block.attributes["arguments"], call["arguments"]) == ("", ""), "Open WebUI draws a heading above {}"
-    assert lines[1] == (f"draw: {label}" + f" after {took}" * bool(took) if label else "Thinking…")
+    assert lines[1] == f"draw: {label or 'done'}" + f" after {took}" * bool(took)
     assert lines[-1] == "1 call, " + f"1 {label}, " * bool(label) + "under 0.1 s"
 
 

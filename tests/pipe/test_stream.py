@@ -3,12 +3,15 @@
 import asyncio
 import json
 import logging
+import ssl
 import time
 from contextlib import aclosing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trustme
 
 from callboard_protocol import (
     Done,
@@ -36,6 +39,7 @@ from tests.pipe.scripted_server import (
     hang_up,
     stream,
 )
+from tests.skills.web.sites import Reply, Site
 
 START = RunStart(run_id="r", agent="assistant")
 CALL = ToolCallStart(tool_call_id="c1", tool_name="draw", tool_args={"what": "a cat"})
@@ -237,7 +241,8 @@ async def test_another_web_server_is_recognised(server: ScriptedServer) -> None:
 # --- The model list.
 
 
-async def test_a_server_that_is_down_is_an_entry_in_the_model_list() -> None:
+async def test_a_server_that_is_down_is_an_entry_in_the_model_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "missing.pem")  # Plain HTTP does not need it.
     pipe = a_pipe("http://127.0.0.1:1")
     [entry] = await pipe.pipes()
     assert entry == {
@@ -246,6 +251,22 @@ async def test_a_server_that_is_down_is_an_entry_in_the_model_list() -> None:
     }
     text = await content(pipe, body={"model": "callboard.unreachable"})
     assert "Cannot reach the Callboard server" in text
+
+
+async def test_certificate_is_checked_against_ssl_cert_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    models = Reply(b'{"data": [{"id": "demo"}]}', headers={"Content-Type": "application/json"})
+    async with Site(models, tls=context) as site:
+        PIPE.load_certificates.cache_clear()
+        assert [entry["id"] for entry in await a_pipe(site.url).pipes()] == ["unreachable"]
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        PIPE.load_certificates.cache_clear()
+        for _ in range(2):
+            assert [entry["id"] for entry in await a_pipe(site.url).pipes()] == ["demo"]
+    PIPE.load_certificates.cache_clear()
 
 
 async def test_a_server_that_never_answers_does_not_hold_up_the_model_list(server: ScriptedServer) -> None:
