@@ -2304,9 +2304,9 @@ class ServerClient:
         if token := sign_user(self._signed_user):
             headers[USER_TOKEN] = token
         timeout = httpx.Timeout(self._timing.read_seconds, connect=self._timing.connect_seconds)
-        # Plain HTTP must work even if SSL_CERT_FILE names no file.
-        verify = not self._url.startswith("http:") and load_certificates()
-        async with httpx.AsyncClient(headers=headers, timeout=timeout, verify=verify) as http:
+        # Plain HTTP needs no certificates, and must work if SSL_CERT_FILE names a file that is missing.
+        context = make_tls_context(verify=not self._url.startswith("http:"))
+        async with httpx.AsyncClient(headers=headers, timeout=timeout, verify=context) as http:
             try:
                 request = http.build_request(method, self._url + path, **options)
                 response = await http.send(request, stream=True)
@@ -2343,9 +2343,9 @@ class ServerClient:
 
 
 @cache
-def load_certificates() -> ssl.SSLContext:
+def make_tls_context(*, verify: bool) -> ssl.SSLContext:
     """Return the TLS context of all requests, because httpx would load the certificates for each, which takes 20 ms."""
-    return httpx.create_ssl_context()
+    return httpx.create_ssl_context(verify)
 
 
 # --- Open WebUI: its users, its file store and its dialogs. ---------------------------------------------------------

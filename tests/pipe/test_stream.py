@@ -5,6 +5,7 @@ import json
 import logging
 import ssl
 import time
+from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
@@ -241,6 +242,14 @@ async def test_another_web_server_is_recognised(server: ScriptedServer) -> None:
 # --- The model list.
 
 
+@pytest.fixture
+def fresh_certificates() -> Iterator[None]:
+    PIPE.make_tls_context.cache_clear()
+    yield
+    PIPE.make_tls_context.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_certificates")
 async def test_a_server_that_is_down_is_an_entry_in_the_model_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "missing.pem")  # Plain HTTP does not need it.
     pipe = a_pipe("http://127.0.0.1:1")
@@ -253,6 +262,7 @@ async def test_a_server_that_is_down_is_an_entry_in_the_model_list(monkeypatch: 
     assert "Cannot reach the Callboard server" in text
 
 
+@pytest.mark.usefixtures("fresh_certificates")
 async def test_certificate_is_checked_against_ssl_cert_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -260,13 +270,11 @@ async def test_certificate_is_checked_against_ssl_cert_file(monkeypatch: pytest.
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
     models = Reply(b'{"data": [{"id": "demo"}]}', headers={"Content-Type": "application/json"})
     async with Site(models, tls=context) as site:
-        PIPE.load_certificates.cache_clear()
         assert [entry["id"] for entry in await a_pipe(site.url).pipes()] == ["unreachable"]
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
-        PIPE.load_certificates.cache_clear()
+        PIPE.make_tls_context.cache_clear()
         for _ in range(2):
             assert [entry["id"] for entry in await a_pipe(site.url).pipes()] == ["demo"]
-    PIPE.load_certificates.cache_clear()
 
 
 async def test_a_server_that_never_answers_does_not_hold_up_the_model_list(server: ScriptedServer) -> None:
