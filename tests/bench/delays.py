@@ -31,7 +31,7 @@ NOTE_CHANGES = """
 window.seen = {};
 new MutationObserver(() => {
     const answer = [...document.querySelectorAll('.chat-assistant')].at(-1);
-    const note = name => window.seen[name] ??= (performance.timeOrigin + performance.now()) / 1000;
+    const note = name => window.seen[name] ??= Date.now() / 1000;
     for (const [, number] of (answer?.textContent ?? "").matchAll(/Step (\\d+)\\./g)) note(`sent_${number}`);
     const chips = window.chipsSeen.at(-1) ?? [];
     chips.filter(chip => !chip.running).forEach((_, number) => note(`ended_${number}`));
@@ -65,8 +65,13 @@ async def measure_delays(webui: OpenWebUI, browser: Browser, folder: Path, size:
                 say(f"Delays, answer {answer + 1} of {ANSWERS[size]}: {way} …")
                 seen = await _watch(webui, browser, model_id, steps)
                 for what, seconds in seen.items():
-                    happened = float((webui.notes / what).read_text())
-                    delays.setdefault(way, {}).setdefault(what.partition("_")[0], []).append(seconds - happened)
+                    note = webui.notes / what
+                    delay = seconds - float(note.read_text())
+                    note.unlink()  # The next answer must write its own.
+                    # The page counts whole milliseconds.
+                    if delay < -0.001:
+                        raise AssertionError(f"{way}: {what} was on screen before it happened")
+                    delays.setdefault(way, {}).setdefault(what.partition("_")[0], []).append(delay)
     return _judge(delays)
 
 
