@@ -2345,7 +2345,7 @@ class ServerClient:
 @cache
 def make_tls_context(*, verify: bool) -> ssl.SSLContext:
     """Return the TLS context of all requests, because httpx would load the certificates for each, which takes 20 ms."""
-    return httpx.create_ssl_context(verify)
+    return httpx.create_ssl_context(verify=verify)
 
 
 # --- Open WebUI: its users, its file store and its dialogs. ---------------------------------------------------------
