@@ -345,7 +345,7 @@ class TurnWriter:
         if not is_there:
             self.drop()
             return
-        # Neighbours with the same columns share a statement.
+        # Neighbours with the same columns are written together.
         for _, rows in groupby((one for one in new if one.number >= rows_there), key=_columns_of):
             self._add_rows(connection, [*rows])
         for _, changed in groupby((one for one in changes if isinstance(one, ChangedRow)), key=_columns_of):
