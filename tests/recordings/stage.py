@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ RUNS = Path(__file__).parent / "runs"
 SHOWN_CHARS = 400
 TABLES = ("chats", "messages", "tool_events")
 
-TEXT_FIELDS = {"message": "content", "reasoning": "content", "tool_call_args_delta": "delta"}
+TEXT_FIELDS = {"message": "content", "reasoning": "content"}
 TIMES = frozenset({"created_at", "updated_at", "started_at", "ended_at", "duration_ms"})
 IDS = r"call_x_[0-9a-f]{24,}|(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])"
 CALL_ID = re.compile(r"[A-Za-z0-9]{9}")
@@ -170,13 +170,11 @@ def _event_of(frame: bytes) -> Body:
     return event
 
 
-def _join_texts(events: Sequence[Body]) -> list[Body]:
-    # How much of a call's arguments is shown before its start is a matter of time.
-    started = {event["tool_call_id"] for event in events if event["type"] == "tool_call_start"}
+def _join_texts(events: Iterable[Body]) -> list[Body]:
     joined: list[Body] = []
     for event in events:
-        if event["type"] == "tool_call_args_delta" and event["tool_call_id"] in started:
-            continue
+        if event["type"] == "tool_call_args_delta":
+            continue  # time decides how much of the arguments is sent before the call starts
         name = TEXT_FIELDS.get(event["type"])
         if name and joined and {**joined[-1], name: ""} == {**event, name: ""}:
             joined[-1] = {**event, name: joined[-1][name] + event[name]}

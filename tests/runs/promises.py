@@ -42,6 +42,7 @@ def check(numbered: Sequence[tuple[int, Event]], seen_before: frozenset[str] = f
     for event in events:
         match event:
             case ToolCallArgsDelta():
+                assert event.tool_call_id not in started
                 written.add(event.tool_call_id)
             case ToolCallError(code="interrupted") if event.tool_call_id in written:
                 # The server was killed before the call started.

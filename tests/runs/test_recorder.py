@@ -186,15 +186,21 @@ async def test_fast_text_is_joined_and_stays_in_order_with_other_events() -> Non
 
 
 async def test_arguments_are_not_sent_if_the_call_starts_before_them() -> None:
-    written = [ToolCallArgsDelta(tool_call_id=call_id, tool_name="tool", delta="{") for call_id in "abc"]
-    events = await shown([*written, start("a"), start("b"), complete("a"), complete("b")])
-    assert [(event.type, event.tool_call_id) for event in events[1:-1] if hasattr(event, "tool_call_id")] == [
-        ("tool_call_args_delta", "a"),
-        ("tool_call_start", "a"),
-        ("tool_call_start", "b"),
-        ("tool_call_complete", "a"),
-        ("tool_call_complete", "b"),
-        ("tool_call_args_delta", "c"),
+    pieces = [("a", "{"), ("b", "hun"), ("c", "hun"), ("b", "ter2"), ("c", "ter2")]
+    written = [ToolCallArgsDelta(tool_call_id=call_id, tool_name="tool", delta=piece) for call_id, piece in pieces]
+    calls = [*written, start("a"), start("b"), complete("a"), complete("b")]
+    events = await shown(calls, redaction=Redaction(["hunter2"]))
+    assert [
+        (event.type, event.tool_call_id, getattr(event, "delta", ""))
+        for event in events[1:-1]
+        if hasattr(event, "tool_call_id")
+    ] == [
+        ("tool_call_args_delta", "a", "{"),
+        ("tool_call_start", "a", ""),
+        ("tool_call_start", "b", ""),
+        ("tool_call_complete", "a", ""),
+        ("tool_call_complete", "b", ""),
+        ("tool_call_args_delta", "c", "[secret]"),
     ]
 
 

@@ -335,31 +335,23 @@ class TurnWriter:
             return
         rows_there = self.reload_row_ids(connection) if may_be_written else 0
         changes = _join_changes(changes)
-        # Changed rows need no check: they are deleted with their chat.
-        adds_rows = not isinstance(changes[0], Turn) and any(isinstance(one, NewRow | NewStatus) for one in changes)
-        is_there = not adds_rows or self._is_chat_there(connection)
-        # Rows of one form share a statement.
-        forms = groupby(changes, key=_form_of)
-        if not (is_there and all(self._write_changes(connection, [*same], rows_there) for _, same in forms)):
+        new = [one for one in changes if isinstance(one, NewRow)]
+        statuses = [one for one in changes if isinstance(one, NewStatus)]
+        if isinstance(changes[0], Turn):
+            is_there = self._begin(connection, changes[0])
+        else:
+            # Changed rows need no check: they are deleted with their chat.
+            is_there = not (new or statuses) or self._is_chat_there(connection)
+        if not is_there:
             self.drop()
-
-    def _write_changes(self, connection: Connection, changes: Sequence[RowChange], rows_there: int) -> bool:
-        """Write changes of one form; return False if the chat is another user's."""
-        match changes:
-            case [Turn() as turn]:
-                return self._begin(connection, turn)
-            case [NewRow(), *_]:
-                new = [one for one in changes if isinstance(one, NewRow) and one.number >= rows_there]
-                if new:
-                    self._add_rows(connection, new)
-            case [ChangedRow(), *_]:
-                changed = [one for one in changes if isinstance(one, ChangedRow)]
-                connection.execute(CHANGE_ROW, [{**one.values, "row": self._row_ids[one.number]} for one in changed])
-            case _:
-                for one in changes:
-                    if isinstance(one, NewStatus):
-                        self._add_status(connection, one)
-        return True
+            return
+        # Neighbours with the same columns are written together.
+        for _, rows in groupby((one for one in new if one.number >= rows_there), key=_columns_of):
+            self._add_rows(connection, [*rows])
+        for _, changed in groupby((one for one in changes if isinstance(one, ChangedRow)), key=_columns_of):
+            connection.execute(CHANGE_ROW, [{**one.values, "row": self._row_ids[one.number]} for one in changed])
+        for status in statuses:
+            self._add_status(connection, status)
 
     def drop(self) -> None:
         """Store nothing more of the turn."""
@@ -442,9 +434,8 @@ def _join_changes(changes: Sequence[RowChange]) -> list[RowChange]:
     return joined
 
 
-def _form_of(change: RowChange) -> object:
-    """Return what is equal for changes that one statement can write."""
-    return type(change), (*change.values,) if isinstance(change, NewRow | ChangedRow) else ()
+def _columns_of(change: NewRow | ChangedRow) -> Sequence[str]:
+    return (*change.values,)
 
 
 @cache
