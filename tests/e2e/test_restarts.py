@@ -162,7 +162,7 @@ async def test_an_answer_goes_on_in_the_open_page_and_is_what_it_would_have_been
     saved = await read_saved(open_webui, chat.chat_id)
     assert replace(saved, statuses=[]) == replace(usual, statuses=[])
     assert saved.statuses[-1] == "3 calls"
-    assert sum(line.startswith("Running listen") for line in saved.statuses) == 1
+    assert saved.statuses.count("listen · owls: 10% Listening") == 1
     await check_that_it_is_over(chat)
 
 
