@@ -1636,6 +1636,7 @@ class Emitter:
         self._next_status_at_seconds = 0.0
         self._events_sent = 0
         self._lines_sent = 0
+        self._newest_words = ""
         self._rewinds_seen = 0
 
     def updates(self, transcript: Transcript, now_seconds: float, *, final: bool = False) -> list[Json]:
@@ -1677,6 +1678,10 @@ class Emitter:
         self._lines_sent += len(lines)
         self._next_status_at_seconds = now_seconds + STATUS_INTERVAL_SECONDS
         for line in select_lines(lines):
+            # The lines between two equal ones may have been left out.
+            if line.is_transient and line.words == self._newest_words:
+                continue
+            self._newest_words = line.words
             # Always done: a line that is not done shimmers, for ever if Open WebUI is stopped before the next line.
             data: Json = {"description": line.words, "done": True}
             if line.totals:

@@ -77,7 +77,8 @@ def test_sixty_calls_of_a_tool_are_a_few_lines(watched: Watched) -> None:
 def test_fifty_fast_calls_are_one_line(watched: Watched) -> None:
     calls = [event for number in range(50) for event in (started(f"c{number}"), completed(call_id=f"c{number}"))]
     assert watched.after(0, START, *calls) == [("Thinking…", True)]
-    assert watched.after(2, message("Here"), DONE) == [("50 calls, 2.0 s", True)]
+    assert watched.after(2, started("d"), completed(call_id="d")) == []
+    assert watched.after(2, message("Here"), DONE) == [("51 calls, 4.0 s", True)]
 
 
 def test_lines_are_sent_once_a_second_and_the_middle_of_many_is_dropped(watched: Watched) -> None:
