@@ -1,4 +1,4 @@
-"""How soon a page shows what happens: text after the model has sent it, and a check mark after its tool has ended."""
+"""The delay until a page shows text that the model has sent, and the check mark of a tool that has ended."""
 
 import json
 import statistics

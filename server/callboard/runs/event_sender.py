@@ -91,7 +91,7 @@ class EventSender:
     Text is delayed by at most `COALESCE_SECONDS`; text that arrives slowly is sent immediately. Text that may be the
     beginning of a secret is held back until more text or another event follows. A source of an earlier turn is sent
     before the text that cites it, because clients only link sources that they know. Other events do not wait for
-    arguments: of a call that starts soon, only the start is sent, which has them all.
+    arguments. If a call starts before its arguments are sent, only its start is sent, which has all arguments.
 
     `memory` counts the answer's text, which is collected for the store; None if the run is not stored.
     """
@@ -122,7 +122,7 @@ class EventSender:
         self._forward(event, redacted.feed(storable(event.text)))
 
     def flush(self) -> None:
-        """Send all text and arguments that are held back: nothing follows them."""
+        """Send all text and all arguments that are held back."""
         for stream in tuple(self._held):
             self._release(stream)
         self._send_delayed()

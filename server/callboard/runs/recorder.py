@@ -129,7 +129,7 @@ class Recorder:
         self._throttles: dict[str, Throttle[ToolStatus]] = {}
         self._is_reported_unremembered = False
         self._unlogged: list[Callable[[], None]] = []
-        """Writes the log lines of starts that are not stored yet."""
+        """The functions that write the log lines of starts that are not stored yet."""
         self._is_closed = False
 
     def restore(self, open_calls: Mapping[str, str], sources: Sequence[Source], answer: str) -> None:
