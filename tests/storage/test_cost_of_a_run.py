@@ -67,3 +67,18 @@ async def test_an_agent_of_its_own_goes_on_when_the_start_that_it_has_yielded_is
     async with serving(tmp_path, ScriptedAgent(act)) as service:
         await service.events(request(chat_id="chat"))
     assert started == [1, 2, 3]
+
+
+async def test_the_end_of_a_call_and_the_next_start_share_a_transaction(tmp_path: Path) -> None:
+    calls = 20
+
+    async def act(_: RunContext) -> AsyncIterator[Event]:
+        for number in range(calls):
+            yield ToolCallStart(tool_call_id=f"c{number}", tool_name="look")
+            yield ToolCallComplete(tool_call_id=f"c{number}", result="seen")
+
+    async with serving(tmp_path, ScriptedAgent(act)) as service:
+        with counted() as cost:
+            await service.events(request(chat_id="chat"))
+    # One for each start, and a few for the beginning and the end of the run. A busy machine may add some.
+    assert calls <= cost.committed < 1.5 * calls

@@ -32,6 +32,8 @@ from callboard.storage.values import StoredFrame, StoredRun
 PATIENCE_SECONDS = 20.0
 """The longest time that listeners wait for an event to be stored."""
 RETRY_SECONDS = 1.0
+GATHER_SECONDS = 0.01
+"""How long after a transaction of a run its next events wait for more, unless a task waits until they are stored."""
 RELEASE_SECONDS = 5.0
 """The longest time that a stopping server waits for a run's last events to be stored before it hands the run over."""
 
@@ -108,6 +110,8 @@ class RunRecord:
         self._current: _Batch | None = None
         self._state = _State.STORING
         self._storing: asyncio.Task[None] | None = None
+        self._gathering: asyncio.TimerHandle | None = None
+        self._stored_at = 0.0
         self._change: asyncio.Future[None] | None = None
 
     def report_to(self, listener: RecordListener) -> None:
@@ -125,19 +129,24 @@ class RunRecord:
         return self._state is _State.STORING and not (self._waiting or self._current)
 
     def append(self, frame: StoredFrame | None = None, changes: Sequence[RowChange] = ()) -> None:
-        """Add a frame with its row changes to the next batch; a background task stores the batch.
+        """Add a frame with its row changes to the next batch; a background task stores the batch, see `GATHER_SECONDS`.
 
         Row changes without a frame wait for the next one, to share its transaction.
         """
         if self._state is not _State.STORING:
             return
-        if frame:
-            self._waiting.frames.append(frame)
         self._waiting.changes += changes
-        if frame:
-            self._start_storing()
+        if not frame:
+            return
+        self._waiting.frames.append(frame)
+        if self._storing is None and self._gathering is None:
+            loop = asyncio.get_running_loop()
+            self._gathering = loop.call_at(self._stored_at + GATHER_SECONDS, self._start_storing)
 
     def _start_storing(self) -> None:
+        if self._gathering:
+            self._gathering.cancel()
+            self._gathering = None
         if self._state is _State.STORING and self._waiting and self._storing is None:
             self._storing = asyncio.create_task(self._store_waiting(), name=f"record of {self._run.run_id}")
 
@@ -147,8 +156,8 @@ class RunRecord:
 
     async def wait_until_stored(self) -> None:
         """Wait until everything added is stored, or until nothing more of the run is stored here."""
-        self._start_storing()
         while self._state is _State.STORING and not self.has_stored_all:
+            self._start_storing()
             if self._change is None:
                 self._change = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._change)
@@ -204,6 +213,7 @@ class RunRecord:
                 self._waiting = _Batch()
                 await self._store_batch(self._current)
                 self._current = None
+                self._stored_at = asyncio.get_running_loop().time()
                 if self._listener and self.has_stored_all:
                     self._listener.on_stored()
         except RunLost:
