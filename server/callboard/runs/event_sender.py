@@ -81,6 +81,9 @@ def _find_first(item: Mapping[str, Any], names: tuple[str, ...]) -> str:
     return next((storable(text.strip()) for text in texts if isinstance(text, str) and text.strip()), "")
 
 
+Piece = tuple[TextEvent, str]
+"""The next piece of a text, with an event that says which text."""
+
 COALESCE_SECONDS = 0.025
 """The shortest time between two text events; pieces that arrive sooner are joined."""
 
@@ -107,8 +110,8 @@ class EventSender:
         self._unstored: list[str] = []
         self._kept_count = 0
         self._has_sent_removable = False
-        self._texts: list[TextEvent] = []
-        self._arguments: list[TextEvent] = []
+        self._texts: list[Piece] = []
+        self._arguments: list[Piece] = []
         self._sent_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -143,7 +146,7 @@ class EventSender:
         """Drop the arguments of a call that are held back, because the call starts."""
         stream = ToolCallArgsDelta(tool_call_id=tool_call_id, delta="").stream
         self._held.pop(stream, None)
-        self._arguments = [event for event in self._arguments if event.stream != stream]
+        self._arguments = [(event, piece) for event, piece in self._arguments if event.stream != stream]
 
     def keep_text(self) -> None:
         """Make the text so far permanent, because a call has started or ended; `rewind` does not remove it."""
@@ -196,7 +199,7 @@ class EventSender:
             for source in self._sources.take_cited(text):
                 self._send_pieces(self._texts)
                 self._send(source)
-        (self._arguments if isinstance(event, ToolCallArgsDelta) else self._texts).append(event.with_text(text))
+        (self._arguments if isinstance(event, ToolCallArgsDelta) else self._texts).append((event, text))
         if self._timer is None:
             loop = asyncio.get_running_loop()
             wait = self._sent_at + COALESCE_SECONDS - loop.time()
@@ -212,13 +215,13 @@ class EventSender:
         self._send_pieces(self._texts)
         self._send_pieces(self._arguments)
 
-    def _send_pieces(self, pieces: list[TextEvent]) -> None:
+    def _send_pieces(self, pieces: list[Piece]) -> None:
         sent = pieces.copy()
         pieces.clear()
-        for _, neighbours in groupby(sent, key=lambda event: event.stream):
-            first, *rest = neighbours
+        for _, neighbours in groupby(sent, key=lambda piece: piece[0].stream):
+            events, texts = zip(*neighbours, strict=True)
             self._has_sent_removable = True
-            joined = first.with_text("".join([first.text, *(event.text for event in rest)])) if rest else first
+            joined = events[0].with_text("".join(texts))
             if isinstance(joined, Message):
                 # Not each piece of it: a token takes ten times the memory of its characters.
                 self._collect_text(joined.text)
