@@ -50,9 +50,10 @@ LISTENERS = {FULL: 1_000, SMOKE: 4}
 IDLE_SECONDS = {FULL: 20.0, SMOKE: 0.1}
 SETTLE_SECONDS = {FULL: 3.0, SMOKE: 0.0}
 
-STORES: Mapping[Size, Sequence[str]] = {FULL: tuple(ENGINES), SMOKE: ("SQLite",)}
+STORES: Mapping[Size, Sequence[str]] = {FULL: ("memory", *ENGINES), SMOKE: ("memory", "SQLite")}
 RUNS = {FULL: 100, SMOKE: 2}
 CALLS = {FULL: 20, SMOKE: 2}
+CALLS_ALONE = {FULL: 200, SMOKE: 2}
 
 
 async def measure(folder: Path, size: Size) -> list[Target]:
@@ -65,10 +66,10 @@ async def measure(folder: Path, size: Size) -> list[Target]:
     return targets
 
 
-def run_body(agent: str, count: int, run_id: str) -> dict[str, object]:
+def run_body(agent: str, count: int, run_id: str, *, is_stored: bool = True) -> dict[str, object]:
     """Return the body of a run of one of `agents`: `count` pieces, or calls."""
     asked = request(agent=agent, run_id=run_id, messages=[{"role": "user", "content": str(count)}])
-    return {**asked, "chat_id": f"chat of {run_id}", "message_id": "message"}
+    return {**asked, "chat_id": f"chat of {run_id}", "message_id": "message"} if is_stored else asked
 
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
@@ -290,15 +291,20 @@ async def _notify(engine: Engine, senders: int, size: Size) -> float:
     return sum(await asyncio.gather(*(send() for _ in range(senders)))) / SENDING_SECONDS[size]
 
 
-async def _run(server: Served, agent: str, count: int) -> bytes:
+async def _run(server: Served, agent: str, count: int, *, is_stored: bool = True) -> bytes:
     """Return the stream of a run."""
-    async with server.asked("POST", "/v1/runs", run_body(agent, count, uuid4().hex)) as response:
+    body = run_body(agent, count, uuid4().hex, is_stored=is_stored)
+    async with server.asked("POST", "/v1/runs", body) as response:
         return await response.aread()
 
 
-async def _run_many(servers: Sequence[Served], runs: int, agent: str, count: int) -> list[bytes]:
+async def _run_many(
+    servers: Sequence[Served], runs: int, agent: str, count: int, *, is_stored: bool = True
+) -> list[bytes]:
     """Return the streams of runs at once, shared out among servers."""
-    return await asyncio.gather(*(_run(servers[number % len(servers)], agent, count) for number in range(runs)))
+    return await asyncio.gather(
+        *(_run(servers[number % len(servers)], agent, count, is_stored=is_stored) for number in range(runs))
+    )
 
 
 # --- Idle listeners -------------------------------------------------------------------------------------------------
@@ -349,23 +355,33 @@ async def _rest(name: str, servers: Sequence[Served], engine: Engine, size: Size
 
 
 async def _measure_calls(folder: Path, size: Size) -> None:
-    """Print the table: many runs that call one tool after the other, at one server, by the store that it has."""
+    """Print the table: a run that calls one tool after the other, alone and with many others, by the store."""
     rows = []
     for name in STORES[size]:
         say(f"{RUNS[size]} runs with {CALLS[size]} calls each, {name} …")
         own = folder / name
-        with ENGINES[name](own) as engine, served.serving(own, engine.settings) as servers:
-            await _run(servers[0], "calling", CALLS[size])
-            began = time.perf_counter()
+        is_stored = name in ENGINES
+        with ENGINES.get(name, memory)(own) as engine, served.serving(own, engine.settings) as servers:
+            # The first is not counted.
+            alone = [await _time_calls(servers, 1, CALLS_ALONE[size], is_stored=is_stored) for _ in range(3)]
             with taking(servers, engine) as taken:
-                streams = await _run_many(servers, RUNS[size], "calling", CALLS[size])
-            seconds = time.perf_counter() - began
-        if any(stream.count(b'"tool_call_complete"') != CALLS[size] for stream in streams):
-            raise AssertionError(f"not all calls were streamed: {streams[0][-500:]!r}")
-        each = (value / RUNS[size] / CALLS[size] for value in (seconds, taken.servers, taken.store))
-        rows.append((name, f"{seconds:.2f}", *map(milliseconds, each)))
+                seconds = await _time_calls(servers, RUNS[size], CALLS[size], is_stored=is_stored)
+        calls = RUNS[size] * CALLS[size]
+        each = map(milliseconds, (value / calls for value in (seconds, taken.servers, taken.store)))
+        rows.append((name, f"{min(alone[1:]) / CALLS_ALONE[size] * 1000:.2f}", f"{seconds:.2f}", *each))
     print_table(
-        f"{RUNS[size]} runs at once with {CALLS[size]} calls each, as fast as they come, at one server",
-        ("store", "seconds", "ms a call", "processor ms a call", "the store's own"),
+        f"A run with {CALLS_ALONE[size]} calls, and {RUNS[size]} runs at once with {CALLS[size]} calls each, "
+        "as fast as they come, at one server",
+        ("store", "alone, ms a call", "at once, s", "ms a call", "processor ms a call", "the store's own"),
         rows,
     )
+
+
+async def _time_calls(servers: Sequence[Served], runs: int, calls: int, *, is_stored: bool) -> float:
+    """Return the seconds that so many runs at once take with so many calls each."""
+    began = time.perf_counter()
+    streams = await _run_many(servers, runs, "calling", calls, is_stored=is_stored)
+    seconds = time.perf_counter() - began
+    if any(stream.count(b'"tool_call_complete"') != calls for stream in streams):
+        raise AssertionError(f"not all calls were streamed: {streams[0][-500:]!r}")
+    return seconds
