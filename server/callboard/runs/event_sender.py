@@ -82,7 +82,7 @@ def _find_first(item: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 Piece = tuple[TextEvent, str]
-"""The next piece of a text, with an event that says which text."""
+"""An event, whose own text is ignored, and the redacted text to send in its place."""
 
 COALESCE_SECONDS = 0.025
 """The shortest time between two text events; pieces that arrive sooner are joined."""
