@@ -378,7 +378,7 @@ async def _measure_calls(folder: Path, size: Size) -> None:
 
 
 async def _time_calls(servers: Sequence[Served], runs: int, calls: int, *, is_stored: bool) -> float:
-    """Return the seconds that so many runs at once take with so many calls each."""
+    """Return the seconds that `runs` runs at once take, with `calls` calls each."""
     began = time.perf_counter()
     streams = await _run_many(servers, runs, "calling", calls, is_stored=is_stored)
     seconds = time.perf_counter() - began

@@ -17,7 +17,7 @@ TURN = Turn(chat_id="chat", run_id="run", message_id="m1", user_id="ann", user_c
 
 @pytest.fixture
 async def record(store: Store, monkeypatch: pytest.MonkeyPatch) -> RunRecord:
-    """A record that has just stored an event, and whose next events wait for a minute for more."""
+    """A record that has just stored an event, and whose next events wait a minute for more."""
     monkeypatch.setattr(run_record, "GATHER_SECONDS", 60.0)
     steps = await RecordedSteps.open(store, TURN)
     assert await steps.begin()
@@ -25,7 +25,7 @@ async def record(store: Store, monkeypatch: pytest.MonkeyPatch) -> RunRecord:
 
 
 class AddingListener:
-    """Adds an event when it is shown the second one."""
+    """Appends a third event when the second one is shown."""
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record

@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 20.0
 """The longest time that listeners wait for an event to be stored."""
 RETRY_SECONDS = 1.0
 GATHER_SECONDS = 0.01
-"""How long after a transaction of a run its next events wait for more, unless a task waits until they are stored."""
+"""How long events wait for more after a transaction of their run, unless a task waits until they are stored."""
 RELEASE_SECONDS = 5.0
 """The longest time that a stopping server waits for a run's last events to be stored before it hands the run over."""
 
